@@ -2,23 +2,36 @@ package datastore
 
 import (
 	"context"
+	"slices"
 	"sync"
 )
 
-// Prefetch reads the queries at once and returns a Store that answers each of
-// them one time from what was read; everything else goes to store. So two
-// parts of a program that read on their own can share one round trip without
-// knowing of each other, and a decision taken again reads afresh.
-func Prefetch(ctx context.Context, store Store, queries ...Query) (Store, error) {
-	answers, err := store.Read(ctx, queries...)
+// Prefetch reads two sets of queries at once. The answers to own are returned;
+// the answers to held are kept by the returned Store, which gives each of them
+// to the next Read that asks exactly for held ones, once. Everything else goes
+// to store. So two parts of a program that read on their own can share one
+// round trip without knowing of each other, and a decision taken again reads
+// afresh.
+func Prefetch(ctx context.Context, store Store, own, held []Query) ([]Answer, Store, error) {
+	asked := make([]Query, 0, len(own)+len(held))
+	for _, query := range slices.Concat(own, held) {
+		if !slices.Contains(asked, query) {
+			asked = append(asked, query)
+		}
+	}
+	read, err := store.Read(ctx, asked...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	held := make(map[Query]Answer, len(queries))
-	for i, query := range queries {
-		held[query] = answers[i]
+	answers := make([]Answer, len(own))
+	for i, query := range own {
+		answers[i] = read[slices.Index(asked, query)]
 	}
-	return &prefetched{Store: store, held: held}, nil
+	kept := make(map[Query]Answer, len(held))
+	for _, query := range held {
+		kept[query] = read[slices.Index(asked, query)]
+	}
+	return answers, &prefetched{Store: store, held: kept}, nil
 }
 
 type prefetched struct {
