@@ -1,0 +1,109 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"calico-cni/pkg/cnierr"
+)
+
+// routeOnHost adds the routes to the pod's addresses. They are never replaced:
+// a route through another interface means that somebody uses the address, and
+// taking it over would divert live traffic (linux data plane 8).
+func (c *connecting) routeOnHost(ctx context.Context) error {
+	for _, want := range c.want.hostRoutes {
+		want.link = c.host
+		err := c.session.host.RouteAdd(routeRequest(want))
+		if errors.Is(err, unix.EEXIST) {
+			err = c.judgeExisting(ctx, want, err)
+		}
+		if err != nil {
+			return refused(err, "adding host route %s (%s)", want, c.want.pair.hostName)
+		}
+	}
+	return nil
+}
+
+// judgeExisting accepts a route that is already what is wanted.
+func (c *connecting) judgeExisting(ctx context.Context, want route, exists error) error {
+	family := familyOf(want.destination)
+	own, err := listRoutes(ctx, c.session.host, family,
+		&netlink.Route{LinkIndex: c.host}, netlink.RT_FILTER_OIF)
+	if err != nil {
+		return fmt.Errorf("listing the routes of the interface: %w", err)
+	}
+	if findAccepted(want, own) {
+		return nil
+	}
+	all, err := listRoutes(ctx, c.session.host, family, nil, 0)
+	if err != nil {
+		return fmt.Errorf("listing the routes of the host: %w", err)
+	}
+	conflict, ok := findConflict(want, all)
+	if !ok {
+		return fmt.Errorf("%w, but it was gone when looked for", exists)
+	}
+	return cnierr.New(cnierr.NetlinkRefused,
+		"the host already has route %s (%s); somebody else uses the address: remove that interface or release the address", conflict, c.describe(conflict.link))
+}
+
+// describe names an interface of the host and the owner its alias tells.
+func (c *connecting) describe(index int) string {
+	l, exists, err := lookUp(c.session.host.LinkByIndex(index))
+	if err != nil || !exists {
+		return "unknown"
+	}
+	return l.name + " " + l.describeOwner()
+}
+
+func familyOf(p netip.Prefix) int {
+	if p.Addr().Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+// listRoutes lists routes, the next hops of a multipath route each on its own.
+func listRoutes(ctx context.Context, sock rtnetlink, family int, filter *netlink.Route, mask uint64) ([]route, error) {
+	listed, err := dump(ctx, func() ([]netlink.Route, error) {
+		return sock.RouteListFiltered(family, filter, mask)
+	})
+	if err != nil {
+		return nil, err
+	}
+	var routes []route
+	for _, l := range listed {
+		r := route{destination: prefixOf(l, family), gateway: addrOf(l.Gw), link: l.LinkIndex, scope: int(l.Scope)}
+		if len(l.MultiPath) == 0 {
+			routes = append(routes, r)
+		}
+		for _, hop := range l.MultiPath {
+			r.gateway, r.link = addrOf(hop.Gw), hop.LinkIndex
+			routes = append(routes, r)
+		}
+	}
+	return routes, nil
+}
+
+// prefixOf is the destination of a listed route; a default route has none.
+func prefixOf(l netlink.Route, family int) netip.Prefix {
+	if l.Dst == nil {
+		if family == unix.AF_INET {
+			return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		}
+		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	bits, _ := l.Dst.Mask.Size()
+	return netip.PrefixFrom(addrOf(l.Dst.IP), bits)
+}
+
+// addrOf is the zero Addr for a missing address.
+func addrOf(ip []byte) netip.Addr {
+	address, _ := netip.AddrFromSlice(ip)
+	return address.Unmap()
+}

@@ -1,0 +1,462 @@
+package linux
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
+	vnetns "github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+
+	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/dataplane"
+	"calico-cni/pkg/workload"
+	"calico-cni/test/netns"
+)
+
+// The addresses and names that most tests use.
+var (
+	podV4 = netip.MustParseAddr("10.9.8.7")
+	podV6 = netip.MustParseAddr("fd00::7")
+
+	defaultRoutes = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+)
+
+const (
+	hostName   = "cali4f1d2a9c07b"
+	secondName = "cali5aaaaaaaaaa"
+	network    = "k8s-pod-network"
+)
+
+// row runs a row of the conformance table in parallel with the others.
+func row(t *testing.T, name string, fn func(t *testing.T)) {
+	t.Helper()
+	t.Run("Linux/"+name, func(t *testing.T) {
+		t.Parallel()
+		fn(t)
+	})
+}
+
+// place is a namespace of a test with a connection to look around in it.
+type place struct {
+	*netns.Namespace
+	t      testing.TB
+	handle *netlink.Handle
+}
+
+func newPlace(t testing.TB) *place {
+	t.Helper()
+	ns := netns.New(t)
+	handle, err := netlink.NewHandleAt(ns.Handle(), unix.NETLINK_ROUTE)
+	must(t, err)
+	t.Cleanup(handle.Close)
+	return &place{Namespace: ns, t: t, handle: handle}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *place) do(fn func()) {
+	p.t.Helper()
+	p.Do(p.t, fn)
+}
+
+// link is the interface of that name, which must exist.
+func (p *place) link(name string) netlink.Link {
+	p.t.Helper()
+	l, err := p.handle.LinkByName(name)
+	if err != nil {
+		p.t.Fatalf("interface %s: %v", name, err)
+	}
+	return l
+}
+
+func (p *place) has(name string) bool {
+	p.t.Helper()
+	_, exists, err := lookUp(p.handle.LinkByName(name))
+	must(p.t, err)
+	return exists
+}
+
+// names are the interfaces besides the loopback.
+func (p *place) names() []string {
+	p.t.Helper()
+	links, err := dump(context.Background(), p.handle.LinkList)
+	must(p.t, err)
+	var names []string
+	for _, l := range links {
+		if name := l.Attrs().Name; name != "lo" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// addresses are those of an interface, as strings.
+func (p *place) addresses(name string, family int) []string {
+	p.t.Helper()
+	listed, err := p.handle.AddrList(p.link(name), family)
+	must(p.t, err)
+	var out []string
+	for _, l := range listed {
+		out = append(out, l.IPNet.String())
+	}
+	return out
+}
+
+// routes are those of the main table of a family, as ip-route(8) would say it.
+func (p *place) routes(family int) []string {
+	p.t.Helper()
+	listed, err := p.handle.RouteList(nil, family)
+	must(p.t, err)
+	var out []string
+	for _, l := range listed {
+		if family == unix.AF_INET6 && l.Dst != nil && l.Dst.String() == "fe80::/64" {
+			continue // the kernel's own
+		}
+		dev, err := p.handle.LinkByIndex(l.LinkIndex)
+		must(p.t, err)
+		text := prefixOf(l, family).String()
+		if l.Gw != nil {
+			text += " via " + l.Gw.String()
+		}
+		text += " dev " + dev.Attrs().Name
+		if family == unix.AF_INET {
+			text += " scope " + l.Scope.String()
+		}
+		out = append(out, text+" proto "+l.Protocol.String())
+	}
+	return out
+}
+
+func (p *place) addRoute(r *netlink.Route) {
+	p.t.Helper()
+	must(p.t, p.handle.RouteAdd(r))
+}
+
+func (p *place) sysctl(path string) string {
+	p.t.Helper()
+	var value string
+	var err error
+	p.do(func() { value, err = readSysctl(path) })
+	must(p.t, err)
+	return value
+}
+
+func (p *place) setSysctl(path, value string) {
+	p.t.Helper()
+	p.do(func() { must(p.t, writeSysctl(path, value)) })
+}
+
+// sysctls is a snapshot of all of a directory in the namespace.
+func (p *place) sysctls(directory string) string {
+	p.t.Helper()
+	var out strings.Builder
+	p.do(func() {
+		entries, err := os.ReadDir(sysctlRoot + directory)
+		must(p.t, err)
+		for _, entry := range entries {
+			value, err := readSysctl(directory + "/" + entry.Name())
+			if entry.IsDir() || err != nil {
+				continue // a directory, or write-only
+			}
+			fmt.Fprintf(&out, "%s = %s\n", entry.Name(), value)
+		}
+	})
+	return out.String()
+}
+
+// node is a host with a data plane.
+type node struct {
+	*place
+	d *Dataplane
+}
+
+func newNode(t testing.TB) *node {
+	return &node{place: newPlace(t), d: New(Options{})}
+}
+
+func (n *node) add(req dataplane.Request) (made dataplane.Link, err error) {
+	n.t.Helper()
+	n.do(func() { made, err = n.d.Add(context.Background(), req) })
+	return made, err
+}
+
+func (n *node) mustAdd(req dataplane.Request) dataplane.Link {
+	n.t.Helper()
+	made, err := n.add(req)
+	if err != nil {
+		n.t.Fatalf("ADD: %v", err)
+	}
+	return made
+}
+
+func (n *node) del(r dataplane.Removal) (err error) {
+	n.t.Helper()
+	n.do(func() { err = n.d.Delete(context.Background(), r) })
+	return err
+}
+
+func (n *node) mustDel(r dataplane.Removal) {
+	n.t.Helper()
+	if err := n.del(r); err != nil {
+		n.t.Fatalf("DEL: %v", err)
+	}
+}
+
+// undo runs what the plugin runs after a failed endpoint write.
+func (n *node) confirm(made dataplane.Link) (err error) {
+	n.t.Helper()
+	n.do(func() { err = n.d.Confirm(context.Background(), made) })
+	return err
+}
+
+// addVeth makes a pair as the reference plugin would: without an alias.
+func (n *node) addVeth(hostEnd string, pod *place, podEnd string) {
+	n.t.Helper()
+	p := pair{kind: kindVeth, hostName: hostEnd, podName: podEnd, queues: 1}
+	pod.execute(vethRequest(p, int(n.Handle())))
+}
+
+func (p *place) execute(req *nl.NetlinkRequest) {
+	p.t.Helper()
+	conn, err := dial(context.Background(), p.Handle())
+	must(p.t, err)
+	defer conn.Close()
+	_, err = conn.Execute(req, 0)
+	must(p.t, err)
+}
+
+// addOther makes an interface that has nothing to do with this plugin.
+func (p *place) addOther(name string) netlink.Link {
+	p.t.Helper()
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = name
+	must(p.t, p.handle.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name + "-peer", PeerTxQLen: -1}))
+	must(p.t, p.handle.LinkSetUp(p.link(name)))
+	must(p.t, p.handle.LinkSetUp(p.link(name+"-peer")))
+	return p.link(name)
+}
+
+func attachment(container string) workload.Attachment {
+	return workload.Attachment{Network: network, ContainerID: container, IfName: "eth0"}
+}
+
+// request is an ADD of a Kubernetes pod with one IPv4 address.
+func request(pod *place, container string, change ...func(*dataplane.Request)) dataplane.Request {
+	req := dataplane.Request{
+		Attachment:      attachment(container),
+		Kubernetes:      true,
+		Namespace:       pod.Path(),
+		HostInterface:   hostName,
+		SecondInterface: secondName,
+		Addresses:       []netip.Addr{podV4},
+		Routes:          defaultRoutes,
+		Queues:          1,
+		Device:          kindVeth,
+		ReadRecord:      recordOf(dataplane.Record{}),
+	}
+	for _, c := range change {
+		c(&req)
+	}
+	return req
+}
+
+func recordOf(record dataplane.Record) dataplane.RecordReader {
+	return func(context.Context) (dataplane.Record, error) { return record, nil }
+}
+
+func removal(pod *place, container string) dataplane.Removal {
+	r := dataplane.Removal{Attachment: attachment(container)}
+	if pod != nil {
+		r.Namespace = pod.Path()
+	}
+	return r
+}
+
+func withAddresses(addresses ...netip.Addr) func(*dataplane.Request) {
+	return func(r *dataplane.Request) { r.Addresses = addresses }
+}
+
+func dualStack(r *dataplane.Request) { r.Addresses = []netip.Addr{podV4, podV6} }
+
+func withRoutes(prefixes ...string) func(*dataplane.Request) {
+	return func(r *dataplane.Request) {
+		r.Routes = nil
+		for _, p := range prefixes {
+			r.Routes = append(r.Routes, netip.MustParsePrefix(p))
+		}
+	}
+}
+
+func wantCode(t testing.TB, err error, code cnierr.Code, parts ...string) {
+	t.Helper()
+	if err == nil || cnierr.CodeOf(err) != code {
+		t.Fatalf("error has code %d, want %d: %v", cnierr.CodeOf(err), code, err)
+	}
+	for _, part := range parts {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("error does not name %q: %v", part, err)
+		}
+	}
+}
+
+func wantEqual[T comparable](t testing.TB, what string, got, want T) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s is %v, want %v", what, got, want)
+	}
+}
+
+func wantList(t testing.TB, what string, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s:\n got %q\nwant %q", what, got, want)
+	}
+}
+
+// errInjected is the kernel's answer to an injected fault.
+var errInjected = unix.EPERM
+
+// fault makes every request to the kernel pass through before, which may fail
+// it or do something first. Operations are named "host LinkSetUp" and the like,
+// writing a sysctl "sysctl <path>".
+func (n *node) fault(before func(op string) error) {
+	n.d.kernel.dial = func(ctx context.Context, ns vnetns.NsHandle) (rtnetlink, error) {
+		conn, err := dial(ctx, ns)
+		if err != nil {
+			return nil, err
+		}
+		where := "pod "
+		if ns.Equal(n.Handle()) {
+			where = "host "
+		}
+		return &tap{rtnetlink: conn, before: func(op string) error { return before(where + op) }}, nil
+	}
+	n.d.kernel.writeSysctl = func(path, value string) error {
+		if err := before("sysctl " + path); err != nil {
+			return err
+		}
+		return writeSysctl(path, value)
+	}
+}
+
+// counted wraps a hook so that it sees how often an operation was done before.
+func counted(before func(op string, seen int) error) func(string) error {
+	var mu sync.Mutex
+	seen := map[string]int{}
+	return func(op string) error {
+		mu.Lock()
+		n := seen[op]
+		seen[op]++
+		mu.Unlock()
+		return before(op, n)
+	}
+}
+
+// tap is a connection whose every request can be failed.
+type tap struct {
+	rtnetlink
+	before func(op string) error
+}
+
+func (t *tap) LinkByName(name string) (netlink.Link, error) {
+	if err := t.before("LinkByName"); err != nil {
+		return nil, err
+	}
+	return t.rtnetlink.LinkByName(name)
+}
+
+func (t *tap) LinkByIndex(index int) (netlink.Link, error) {
+	if err := t.before("LinkByIndex"); err != nil {
+		return nil, err
+	}
+	return t.rtnetlink.LinkByIndex(index)
+}
+
+func (t *tap) LinkDel(l netlink.Link) error {
+	return errors.Join(t.before("LinkDel"), t.rtnetlink.LinkDel(l))
+}
+
+func (t *tap) LinkSetAlias(l netlink.Link, alias string) error {
+	return t.unless("LinkSetAlias", func() error { return t.rtnetlink.LinkSetAlias(l, alias) })
+}
+
+// errIgnored makes an operation succeed without being done.
+var errIgnored = errors.New("silently ignored")
+
+func (t *tap) unless(op string, do func() error) error {
+	err := t.before(op)
+	if errors.Is(err, errIgnored) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return do()
+}
+
+func (t *tap) LinkSetHardwareAddr(l netlink.Link, mac net.HardwareAddr) error {
+	return t.unless("LinkSetHardwareAddr", func() error { return t.rtnetlink.LinkSetHardwareAddr(l, mac) })
+}
+
+func (t *tap) LinkSetUp(l netlink.Link) error {
+	return t.unless("LinkSetUp", func() error { return t.rtnetlink.LinkSetUp(l) })
+}
+
+func (t *tap) LinkSetDown(l netlink.Link) error {
+	return t.unless("LinkSetDown", func() error { return t.rtnetlink.LinkSetDown(l) })
+}
+
+func (t *tap) AddrAdd(l netlink.Link, a *netlink.Addr) error {
+	return t.unless("AddrAdd", func() error { return t.rtnetlink.AddrAdd(l, a) })
+}
+
+func (t *tap) AddrList(l netlink.Link, family int) ([]netlink.Addr, error) {
+	if err := t.before("AddrList"); err != nil {
+		return nil, err
+	}
+	return t.rtnetlink.AddrList(l, family)
+}
+
+func (t *tap) RouteAdd(r *netlink.Route) error {
+	return t.unless("RouteAdd", func() error { return t.rtnetlink.RouteAdd(r) })
+}
+
+func (t *tap) RouteListFiltered(family int, f *netlink.Route, mask uint64) ([]netlink.Route, error) {
+	if err := t.before("RouteList"); err != nil {
+		return nil, err
+	}
+	return t.rtnetlink.RouteListFiltered(family, f, mask)
+}
+
+func (t *tap) GetNetNsIdByFd(fd int) (int, error) {
+	if err := t.before("GetNetNsId"); err != nil {
+		return 0, err
+	}
+	return t.rtnetlink.GetNetNsIdByFd(fd)
+}
+
+func (t *tap) Execute(req *nl.NetlinkRequest, answer uint16) ([][]byte, error) {
+	op := "Dump"
+	if req.Type == unix.RTM_NEWLINK {
+		op = "Create"
+	}
+	if err := t.before(op); err != nil {
+		return nil, err
+	}
+	return t.rtnetlink.Execute(req, answer)
+}
