@@ -1,0 +1,73 @@
+package netconf
+
+import (
+	"encoding/json"
+	"net/netip"
+
+	"calico-cni/pkg/cnierr"
+)
+
+// IPAM plugins that are treated specially.
+const (
+	IPAMCalico    = "calico-ipam"
+	IPAMHostLocal = "host-local"
+	IPAMAzure     = "azure-vnet-ipam"
+)
+
+// IPAM is the ipam object. Members that only other IPAM plugins read are kept
+// raw: what is right in them is for those plugins to say.
+type IPAM struct {
+	Type string `json:"type"`
+	// AssignIPv4 and AssignIPv6 are texts; see AssignsIPv4, AssignsIPv6.
+	AssignIPv4 string   `json:"assign_ipv4"`
+	AssignIPv6 string   `json:"assign_ipv6"`
+	IPv4Pools  []string `json:"ipv4_pools"`
+	IPv6Pools  []string `json:"ipv6_pools"`
+
+	Subnet     json.RawMessage `json:"subnet"`
+	Ranges     json.RawMessage `json:"ranges"`
+	RangeStart json.RawMessage `json:"rangeStart"`
+	RangeEnd   json.RawMessage `json:"rangeEnd"`
+	Routes     json.RawMessage `json:"routes"`
+}
+
+// AssignsIPv4 reports whether calico-ipam gives an IPv4 address: unless
+// assign_ipv4 is exactly "false".
+func (i IPAM) AssignsIPv4() bool { return i.AssignIPv4 != "false" }
+
+// AssignsIPv6 reports whether calico-ipam gives an IPv6 address: only if
+// assign_ipv6 is exactly "true".
+func (i IPAM) AssignsIPv6() bool { return i.AssignIPv6 == "true" }
+
+// RouteDestinations are the destinations of ipam.routes, masked. Gateways are
+// ignored and entries without dst skipped.
+func (i IPAM) RouteDestinations() ([]netip.Prefix, error) {
+	var routes []struct {
+		Dst any `json:"dst"`
+	}
+	if len(i.Routes) == 0 {
+		return nil, nil
+	}
+	if err := json.Unmarshal(i.Routes, &routes); err != nil {
+		return nil, cnierr.New(cnierr.InvalidConfiguration,
+			"network configuration key ipam.routes: want a list of objects with a dst: %w", err)
+	}
+	var destinations []netip.Prefix
+	for n, route := range routes {
+		if route.Dst == nil {
+			continue
+		}
+		text, isText := route.Dst.(string)
+		if !isText {
+			return nil, cnierr.New(cnierr.InvalidConfiguration,
+				"network configuration key ipam.routes[%d].dst: want a string, found %s", n, found(route.Dst))
+		}
+		dst, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, cnierr.New(cnierr.InvalidConfiguration,
+				"network configuration key ipam.routes[%d].dst: %q is not a CIDR: write address/length", n, text)
+		}
+		destinations = append(destinations, dst.Masked())
+	}
+	return destinations, nil
+}
