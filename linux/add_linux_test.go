@@ -128,6 +128,11 @@ func TestAddAddresses(t *testing.T) {
 		n, pod := newNode(t), newPlace(t)
 		n.mustAdd(request(pod, "c1", dualStack))
 		n.wantReachable("10.9.8.7")
+	})
+
+	row(t, "40 a plain pod answers on IPv6", func(t *testing.T) {
+		n, pod := newNode(t), newPlace(t)
+		n.mustAdd(request(pod, "c1", dualStack))
 		n.wantReachable("fd00::7")
 	})
 }
@@ -135,13 +140,14 @@ func TestAddAddresses(t *testing.T) {
 // wantReachable pings from the host.
 func (n *node) wantReachable(address string) {
 	n.t.Helper()
-	// A source address for the ping; any host has one.
-	lo, source := n.link("lo"), "192.0.2.1/32"
+	// Any host has an address and a default route; without one the kernel
+	// would not answer ARP for the pod's gateway.
+	uplink, source, all := n.addOther("uplink"), "192.0.2.1/32", "0.0.0.0/0"
 	if strings.Contains(address, ":") {
-		source = "fd00:ffff::1/128"
+		source, all = "fd00:ffff::1/128", "::/0"
 	}
-	must(n.t, n.handle.LinkSetUp(lo))
-	must(n.t, n.handle.AddrAdd(lo, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix(source))}))
+	must(n.t, n.handle.AddrAdd(uplink, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix(source)), Flags: unix.IFA_F_NODAD}))
+	n.addRoute(&netlink.Route{LinkIndex: uplink.Attrs().Index, Dst: ipNet(netip.MustParsePrefix(all))})
 	n.do(func() {
 		out, err := exec.Command("ping", "-c1", "-W2", address).CombinedOutput()
 		if err != nil {

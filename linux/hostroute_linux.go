@@ -40,7 +40,7 @@ func (c *connecting) judgeExisting(ctx context.Context, want route, exists error
 	if findAccepted(want, own) {
 		return nil
 	}
-	all, err := listRoutes(ctx, c.session.host, family, nil, 0)
+	all, err := listRoutes(ctx, c.session.host, family, &netlink.Route{}, 0)
 	if err != nil {
 		return fmt.Errorf("listing the routes of the host: %w", err)
 	}
