@@ -1,0 +1,147 @@
+package pair
+
+import (
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"calico-cni/test/pair/gate"
+)
+
+// steps counts the gated calls of the plugin itself; those of a tool that it
+// executes, such as nft, are let through uncounted.
+type steps struct {
+	mutex sync.Mutex
+	calls []gate.Call
+}
+
+// next adds a call and returns its number, counted from 0.
+func (s *steps) next(c gate.Call) int {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	s.calls = append(s.calls, c)
+	return len(s.calls) - 1
+}
+
+func (s *steps) all() []gate.Call {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	return append([]gate.Call(nil), s.calls...)
+}
+
+func own(c gate.Call) bool { return c.Process == "calico" || c.Process == "calico-ipam" }
+
+// trace runs a call to its end and returns the steps it took.
+func (h *host) trace(t *testing.T, c call) ([]gate.Call, outcome) {
+	t.Helper()
+	var s steps
+	c.decide = func(call gate.Call) unix.Errno {
+		if own(call) {
+			s.next(call)
+		}
+		return 0
+	}
+	o := h.run(t, c)
+	return s.all(), o
+}
+
+// stopped is a process that stops before one of its steps.
+type stopped struct {
+	*process
+	reached, goOn, ended chan struct{}
+}
+
+// startStopped starts a call that stops before the first step for which when
+// holds; when is told the number of the step, counted from 0.
+func (h *host) startStopped(t *testing.T, c call, when func(n int, c gate.Call) bool) *stopped {
+	t.Helper()
+	s := &stopped{reached: make(chan struct{}), goOn: make(chan struct{}), ended: make(chan struct{})}
+	var count steps
+	var once sync.Once
+	c.decide = func(call gate.Call) unix.Errno {
+		if own(call) && when(count.next(call), call) {
+			once.Do(func() {
+				close(s.reached)
+				<-s.goOn
+			})
+		}
+		return 0
+	}
+	s.process = h.start(t, c)
+	gateDone := s.gateDone
+	s.gateDone = make(chan error, 1)
+	go func() {
+		s.gateDone <- <-gateDone
+		close(s.ended)
+	}()
+	return s
+}
+
+// await waits until the process has stopped.
+func (s *stopped) await(t *testing.T) {
+	t.Helper()
+	select {
+	case <-s.reached:
+	case <-s.ended:
+		o := s.process.wait(t)
+		t.Fatalf("%s ended before the step at which it was to stop: status %d, %s", s.verb, o.status, o.stdout)
+	}
+}
+
+// proceed lets the process go on.
+func (s *stopped) proceed() { close(s.goOn) }
+
+// beside runs a call while the stopped process stands, and lets that one go on
+// as soon as the call has ended or is seen to wait for a lock that the stopped
+// one holds: asking for the same lock again and again.
+func (h *host) beside(t *testing.T, s *stopped, c call) outcome {
+	t.Helper()
+	var once sync.Once
+	release := func() { once.Do(s.proceed) }
+	defer release()
+	const waiting = 5
+	asked := map[string]int{}
+	var mutex sync.Mutex
+	c.decide = func(call gate.Call) unix.Errno {
+		mutex.Lock()
+		defer mutex.Unlock()
+		if call.Name != "flock" || !own(call) {
+			clear(asked)
+			return 0
+		}
+		if asked[call.Path]++; asked[call.Path] == waiting {
+			release()
+		}
+		return 0
+	}
+	return h.run(t, c)
+}
+
+// failing is a decision that refuses the n-th step.
+func failing(n int, errno unix.Errno) gate.Decide {
+	var count steps
+	return func(call gate.Call) unix.Errno {
+		if own(call) && count.next(call) == n {
+			return errno
+		}
+		return 0
+	}
+}
+
+// at is the condition of the n-th step.
+func at(n int) func(int, gate.Call) bool {
+	return func(step int, _ gate.Call) bool { return step == n }
+}
+
+// last returns the number of the last step for which is holds.
+func last(t *testing.T, steps []gate.Call, is func(gate.Call) bool) int {
+	t.Helper()
+	for n := len(steps) - 1; n >= 0; n-- {
+		if is(steps[n]) {
+			return n
+		}
+	}
+	t.Fatalf("none of the steps is the one looked for: %v", steps)
+	return 0
+}
