@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/selector"
 )
 
 // Pool declares an address pool of the embedded datastore. It is made on first
@@ -79,6 +80,13 @@ func (p Pool) check(index int) error {
 	if p.BlockSize < low || p.BlockSize > high || p.BlockSize < cidr.Bits() {
 		return poolError(index, "blockSize",
 			"%d does not suit pool %s: use a prefix length from %d to %d", p.BlockSize, cidr, max(low, cidr.Bits()), high)
+	}
+	nodes, err := selector.Parse(p.NodeSelector)
+	if err != nil {
+		return poolError(index, "nodeSelector", "%w", err)
+	}
+	if nodes.UsesGlobal() {
+		return poolError(index, "nodeSelector", "%q uses global(), which is not for pools: use all()", p.NodeSelector)
 	}
 	return nil
 }

@@ -158,6 +158,8 @@ func TestPoolsRefused(t *testing.T) {
 		{"block larger than pool", `{"cidr":"10.77.0.0/24","blockSize":23}`, "from 24 to 32"},
 		{"IPv6 block", `{"cidr":"fd00::/64","name":"six","blockSize":64}`, "from 116 to 128"},
 		{"negative block", `{"cidr":"10.77.0.0/24","blockSize":-1}`, "pools[0].blockSize"},
+		{"bad selector", `{"cidr":"10.77.0.0/16","nodeSelector":"rack =="}`, "pools[0].nodeSelector: selector"},
+		{"global selector", `{"cidr":"10.77.0.0/16","nodeSelector":"global()"}`, "use all()"},
 		{"same name", `{"cidr":"10.1.0.0/16","name":"a"},{"cidr":"10.2.0.0/16","name":"a"}`, "also the name of pools[0]"},
 		{"overlap", `{"cidr":"10.0.0.0/8"},{"cidr":"10.2.0.0/16"}`, "pools[1].cidr: 10.2.0.0/16 overlaps 10.0.0.0/8 of pools[0]"},
 	}
