@@ -1,0 +1,263 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/datastore"
+	"calico-cni/pkg/model"
+)
+
+// AddressRequest asks for one certain address (IPAM contract 6, AssignIP).
+type AddressRequest struct {
+	Addr     netip.Addr
+	Host     string
+	HandleID string
+	// Attributes tell the owner: node, timestamp, and the pod if there is one.
+	Attributes map[string]string
+	// Reserve is kept free in the address' block if that has to be claimed.
+	Reserve *Reservation
+	// Use is what the address is for; empty: not stated, any pool will do.
+	Use string
+	// RequireStrictAffinity refuses the request unless the cluster's strict
+	// affinity is on (IPAM contract 8.1).
+	RequireStrictAffinity bool
+	// MaxBlocks limits the blocks of the host beside the cluster's own limit;
+	// 0: no limit.
+	MaxBlocks int
+}
+
+// AddressQueries are the queries of AssignAddress's first read.
+func AddressQueries(r AddressRequest) []datastore.Query {
+	queries := []datastore.Query{
+		datastore.Get{Key: model.IPAMConfigKey{}},
+		datastore.ListResources{Kind: model.KindIPPool},
+		ownAffinities(r.Host, model.FamilyOf(r.Addr)),
+	}
+	if r.HandleID != "" {
+		queries = append(queries, datastore.Get{Key: model.HandleKey{ID: r.HandleID}})
+	}
+	return queries
+}
+
+// AssignAddress gives one certain address to a request and returns it with the
+// prefix length of its block. Selectors, assignment mode and reservations of
+// the cluster do not matter; the limit of blocks does.
+func (a *Allocator) AssignAddress(ctx context.Context, r AddressRequest) (netip.Prefix, error) {
+	e := a.engine(r.Host)
+	if err := e.read(ctx, AddressQueries(r)...); err != nil {
+		return netip.Prefix{}, err
+	}
+	d := &addressAssignment{request: &r, facts: e.facts, transactional: a.store.Transactional()}
+	if err := e.run(ctx, d.decide); err != nil {
+		return netip.Prefix{}, err
+	}
+	return netip.PrefixFrom(r.Addr, d.block.Bits()), nil
+}
+
+// addressAssignment is the decision for one certain address.
+type addressAssignment struct {
+	request       *AddressRequest
+	facts         *facts
+	transactional bool
+	block         netip.Prefix
+}
+
+func (d *addressAssignment) decide() (decision, error) {
+	p, err := d.pool()
+	if err != nil {
+		return decision{}, err
+	}
+	d.block = p.blockOf(d.request.Addr)
+	if len(d.facts.obtained) > 0 {
+		return decision{}, nil
+	}
+	family := model.FamilyOf(d.request.Addr)
+	if _, known := d.facts.answered[ownAffinities(d.request.Host, family)]; !known {
+		return decision{needs: []datastore.Query{ownAffinities(d.request.Host, family)}}, nil
+	}
+	if needs := d.unread(p); len(needs) > 0 {
+		return decision{needs: needs}, nil
+	}
+	draft := newDraft(d.facts, d.request.HandleID, d.request.Attributes)
+	b, err := d.take(draft, p)
+	if err != nil {
+		return decision{}, err
+	}
+	if err := b.value.AllocateAddress(d.request.Addr, draft.holder); err != nil {
+		return decision{}, cnierr.New(cnierr.AddressTaken, "assigning %s: %w", d.request.Addr, err)
+	}
+	b.taken = []netip.Addr{d.request.Addr}
+	return decision{final: draft.plan()}, nil
+}
+
+func (d *addressAssignment) pool() (pool, error) {
+	if d.request.RequireStrictAffinity && !d.facts.config.StrictAffinity {
+		return pool{}, errStrictAffinity()
+	}
+	p, ok := poolOf(enabled(d.facts.pools), d.request.Addr)
+	if !ok {
+		return pool{}, cnierr.New(cnierr.AddressOutsidePools, "assigning %s: The provided IP address is not in a configured pool", d.request.Addr)
+	}
+	if d.request.Use != "" && !p.Allows(d.request.Use) {
+		return pool{}, cnierr.New(cnierr.AddressOutsidePools, "IP address %s is in IP pool %q, which is not allowed for use %q (allowedUses: [%s])",
+			d.request.Addr, p.Metadata.Name, d.request.Use, strings.Join(p.AllowedUses, " "))
+	}
+	return p, nil
+}
+
+// unread are the questions for the address' block and for what else may exist
+// in its place: blocks of another size.
+func (d *addressAssignment) unread(p pool) []datastore.Query {
+	family := model.FamilyOf(d.request.Addr)
+	var queries []datastore.Query
+	if !d.facts.known(d.block) {
+		queries = append(queries, datastore.Get{Key: model.BlockKey{CIDR: d.block}})
+	}
+	if d.transactional {
+		return append(queries, d.unreadRanges()...)
+	}
+	list := datastore.ListBlocks{Family: family, KeysOnly: true}
+	_, listed := d.facts.answered[list]
+	if len(queries) == 0 && d.facts.blocks[d.block].value == nil && !listed && !slices.Contains(p.Metadata.Finalizers, finalizer) {
+		queries = append(queries, list)
+	}
+	return queries
+}
+
+func (d *addressAssignment) unreadRanges() []datastore.Query {
+	var queries []datastore.Query
+	for _, query := range groupQueries(groupOf(d.block)) {
+		answer, answered := d.facts.answered[query]
+		if answered && answer.More {
+			whole := query.(datastore.ListBlocks)
+			whole.Limit = 0
+			query = whole
+			_, answered = d.facts.answered[query]
+		}
+		if !answered {
+			queries = append(queries, query)
+		}
+	}
+	return queries
+}
+
+// take brings the address' block into the draft: an existing one, of whoever
+// if strict affinity is off, or a new one within the limit.
+func (d *addressAssignment) take(draft *draft, p pool) (*blockDraft, error) {
+	block := d.facts.blocks[d.block].value
+	switch {
+	case block == nil:
+		return d.claim(draft, p)
+	case block.Affinity == d.facts.owner():
+		return draft.own(d.block), nil
+	case d.facts.config.StrictAffinity:
+		return nil, cnierr.New(cnierr.AddressTaken, "assigning %s under strict affinity: %w", d.request.Addr, block.CheckOwner(d.facts.owner()))
+	}
+	return draft.existing(d.block), nil
+}
+
+func (d *addressAssignment) claim(draft *draft, p pool) (*blockDraft, error) {
+	if d.facts.census.overlaps(d.block) {
+		return nil, cnierr.New(cnierr.AddressTaken, "assigning %s: its block %s overlaps a block of another size, which an earlier pool left behind", d.request.Addr, d.block)
+	}
+	if d.request.Reserve.Size() > 1<<(d.block.Addr().BitLen()-d.block.Bits()) {
+		return nil, cnierr.New(cnierr.NoPool, "assigning %s: blocks of %s are too small for the reserved addresses", d.request.Addr, p)
+	}
+	limit := blockLimit(d.request.MaxBlocks, d.facts.config.MaxBlocksPerHost)
+	if owned := d.owned(); owned >= limit && d.facts.affinities[d.facts.affinityKey(d.block)].value == nil {
+		return nil, cnierr.New(cnierr.BlockLimit, "assigning %s: cannot allocate new block due to per host block limit: host %s has %d of at most %d blocks",
+			d.request.Addr, d.request.Host, owned, limit)
+	}
+	return draft.claimed(d.block, p, d.request.Reserve), nil
+}
+
+// owned counts the host's blocks in pools that serve the request's use.
+func (d *addressAssignment) owned() int {
+	count := 0
+	for _, cidr := range d.facts.own(model.FamilyOf(d.request.Addr)) {
+		p, ok := poolOf(enabled(d.facts.pools), cidr.Addr())
+		if ok && p.BlockSize == cidr.Bits() && (d.request.Use == "" || p.Allows(d.request.Use)) {
+			count++
+		}
+	}
+	return count
+}
+
+// Allocation is one address that a handle holds.
+type Allocation struct {
+	Addr  netip.Addr
+	Block netip.Prefix
+	// Attributes are the active owner's; Alternate those of a migration target.
+	Attributes, Alternate map[string]string
+	HandleID              string
+	// Sequence guards a release (Release.Sequence).
+	Sequence uint64
+}
+
+// AddressesByHandle returns the addresses that a handle holds, by block. A
+// handle that does not exist is datastore.ErrNotFound.
+func (a *Allocator) AddressesByHandle(ctx context.Context, id string) ([]netip.Addr, error) {
+	allocations, err := a.AllocationsByHandle(ctx, id)
+	var addresses []netip.Addr
+	for _, allocation := range allocations {
+		addresses = append(addresses, allocation.Addr)
+	}
+	return addresses, err
+}
+
+// AllocationsByHandle is AddressesByHandle with the owners.
+func (a *Allocator) AllocationsByHandle(ctx context.Context, id string) ([]Allocation, error) {
+	e := a.engine("")
+	ids := handleIDs([]string{id})
+	if len(ids) == 0 {
+		return nil, errors.New("looking up the addresses of a handle: it has no id")
+	}
+	if err := e.read(ctx, ReleaseQueries(ids...)...); err != nil {
+		return nil, err
+	}
+	handle := e.facts.handles[ids[0]].value
+	if handle == nil {
+		return nil, fmt.Errorf("%s: %w", model.HandleKey{ID: ids[0]}, datastore.ErrNotFound)
+	}
+	cidrs := blocksOf(handle)
+	if len(cidrs) == 0 {
+		return nil, nil
+	}
+	if err := e.read(ctx, blockGets(cidrs)...); err != nil {
+		return nil, err
+	}
+	var found []Allocation
+	for _, cidr := range cidrs {
+		if block := e.facts.blocks[cidr].value; block != nil {
+			found = append(found, allocations(block, block.Held(ids[0]))...)
+		}
+	}
+	return found, nil
+}
+
+func blockGets(cidrs []netip.Prefix) []datastore.Query {
+	queries := make([]datastore.Query, len(cidrs))
+	for i, cidr := range cidrs {
+		queries[i] = datastore.Get{Key: model.BlockKey{CIDR: cidr}}
+	}
+	return queries
+}
+
+// allocations describes ordinals of a block that are allocated.
+func allocations(block *model.Block, ordinals []int) []Allocation {
+	var out []Allocation
+	for _, ordinal := range ordinals {
+		holder := block.HolderOf(ordinal)
+		out = append(out, Allocation{
+			Addr: block.Addr(ordinal), Block: block.CIDR, HandleID: holder.HandleID,
+			Attributes: holder.Owner, Alternate: holder.AlternateOwner, Sequence: block.SequenceForAllocation[ordinal],
+		})
+	}
+	return out
+}

@@ -1,0 +1,201 @@
+package ipam
+
+import (
+	"net/netip"
+	"strings"
+	"time"
+
+	"calico-cni/pkg/datastore"
+	"calico-cni/pkg/model"
+)
+
+// Bounds of the walk over a full cluster's blocks (IPAM contract 5.1 step 3).
+const (
+	walkBatch                 = 32
+	walkBatchNonTransactional = 16
+	walkPastFirstLender       = 256
+	reclaimAge                = 60 * time.Second
+)
+
+// walk is how far the search for blocks to reclaim or to borrow from has got.
+// Only one batch of blocks, and those that could lend, are kept.
+type walk struct {
+	pool      int
+	travelled uint128
+	batch     []netip.Prefix
+	mine      []netip.Prefix
+	lenders   []netip.Prefix
+	past      int
+	done      bool
+}
+
+// searchOrder visits the blocks of a pool from its start index round, passing
+// over reserved ones, beginning travelled blocks after the start. It ends when
+// visit returns false, and returns how far it got.
+func searchOrder(blocks blockRange, start, travelled uint128, reserved spans, visit func(netip.Prefix) bool) uint128 {
+	count := blocks.count()
+	for travelled.less(count) {
+		index := start.add(travelled)
+		if !index.less(count) {
+			index = index.sub(count)
+		}
+		cidr := blocks.at(index)
+		step := newUint128(1)
+		if held, ok := reserved.covering(cidr); ok {
+			step = blocks.covered(index, held)
+		} else if !visit(cidr) {
+			return travelled
+		}
+		travelled = travelled.add(step)
+	}
+	return travelled
+}
+
+// nextBatch returns the next blocks to read, of the pools in their order.
+func (s *search) nextBatch(w *walk) []netip.Prefix {
+	size := walkBatchNonTransactional
+	if s.transactional {
+		size = walkBatch
+	}
+	var batch []netip.Prefix
+	for w.pool < len(s.pools) && len(batch) < size {
+		blocks := s.pools[w.pool].blocks()
+		start := newDraw(blocks, s.facts.host, s.facts.now).next()
+		last := false
+		w.travelled = searchOrder(blocks, start, w.travelled, s.facts.reserved, func(cidr netip.Prefix) bool {
+			if last {
+				return false
+			}
+			if s.facts.census.exists[cidr] && !s.draft.holds(cidr) && s.facts.affinities[s.facts.affinityKey(cidr)].value == nil {
+				batch = append(batch, cidr)
+				last = len(batch) == size
+			}
+			return true
+		})
+		if !w.travelled.less(blocks.count()) {
+			w.pool, w.travelled = w.pool+1, uint128{}
+		}
+	}
+	return batch
+}
+
+// walkOn looks at the blocks of others, batch after batch: it uses one of ours
+// that has no affinity, asks for an empty old one to be released, and
+// remembers those that could lend. It returns true if the decision has to be
+// taken anew.
+func (s *search) walkOn() (again bool) {
+	w := s.facts.walks[s.family]
+	if w == nil {
+		w = &walk{}
+		s.facts.walks[s.family] = w
+	}
+	for !w.done {
+		if w.batch == nil {
+			if w.batch = s.nextBatch(w); w.batch == nil {
+				w.done = true
+				break
+			}
+		}
+		if s.readBlocks(w.batch) {
+			return true
+		}
+		for _, cidr := range w.batch {
+			if s.inspect(w, cidr) {
+				return true
+			}
+		}
+		w.endBatch(s.facts)
+	}
+	return false
+}
+
+// inspect looks at one block of the walk and returns true if something has to
+// be read or written, or can be claimed, before the walk goes on.
+func (s *search) inspect(w *walk, cidr netip.Prefix) (stop bool) {
+	block := s.facts.blocks[cidr].value
+	switch {
+	case block == nil:
+		return true // free by now: the search for missing blocks takes it
+	case block.Available(s.facts.reserved.contains) == 0:
+	case block.Affinity == s.facts.owner():
+		w.remember(&w.mine, cidr)
+	case s.reclaimable(block):
+		return s.reclaim(block)
+	}
+	return false
+}
+
+// reclaimable reports whether an empty block may be taken from its owner
+// (IPAM contract 5).
+func (s *search) reclaimable(block *model.Block) bool {
+	return strings.HasPrefix(block.Affinity, model.AffinityHost+":") && block.Empty() &&
+		(block.ClaimTime.IsZero() || s.facts.now.Sub(block.ClaimTime) >= reclaimAge)
+}
+
+// reclaim plans the release of another host's empty block. Its affinity has to
+// be read for that.
+func (s *search) reclaim(block *model.Block) (stop bool) {
+	key := model.AffinityKey{Type: model.AffinityHost, Host: strings.TrimPrefix(block.Affinity, model.AffinityHost+":"), CIDR: block.CIDR}
+	if _, known := s.facts.affinities[key]; !known {
+		s.needs = append(s.needs, datastore.Get{Key: key})
+		return true
+	}
+	s.side = releaseAffinity(s.facts, key)
+	return true
+}
+
+func (w *walk) remember(list *[]netip.Prefix, cidr netip.Prefix) {
+	for _, known := range *list {
+		if known == cidr {
+			return
+		}
+	}
+	*list = append(*list, cidr)
+}
+
+// endBatch forgets the blocks of a batch that can lend nothing.
+func (w *walk) endBatch(f *facts) {
+	for _, cidr := range w.batch {
+		block := f.blocks[cidr].value
+		lends := block != nil && block.Available(f.reserved.contains) > 0 && !strings.HasPrefix(block.Affinity, model.AffinityVirtual+":")
+		switch {
+		case !lends:
+			delete(f.blocks, cidr)
+		case block.Affinity != f.owner():
+			w.remember(&w.lenders, cidr)
+		}
+		if len(w.lenders) > 0 {
+			w.past++
+		}
+	}
+	w.batch = nil
+	if w.past > walkPastFirstLender && !f.config.StrictAffinity {
+		w.done = true
+	}
+}
+
+// releaseAffinity plans the end of a host's claim on a block: the block is
+// deleted if it is empty, else it stays without an owner (IPAM contract 3.3,
+// 5.2).
+func releaseAffinity(f *facts, key model.AffinityKey) *plan {
+	p := &plan{takesBack: true}
+	if affinity := f.affinities[key]; affinity.value != nil {
+		p.released = []edit{{key: key, revision: affinity.revision}}
+	} else {
+		p.guards = []edit{{key: key}}
+	}
+	known := f.blocks[key.CIDR]
+	blockKey := model.BlockKey{CIDR: key.CIDR}
+	switch {
+	case known.value == nil || known.value.Affinity != key.Owner():
+		p.guards = append(p.guards, edit{key: blockKey, revision: known.revision})
+	case known.value.Empty():
+		p.blocks = []edit{{key: blockKey, revision: known.revision}}
+	default:
+		block := known.value.Clone()
+		block.Disown()
+		block.Stamp()
+		p.blocks = []edit{{blockKey, block, known.revision}}
+	}
+	return p
+}
