@@ -82,4 +82,3 @@ func (i in) matches(labels map[string]string) bool {
 }
 
 func equal(have, want string) bool { return have == want }
-
