@@ -31,7 +31,7 @@ func (d *Dataplane) Add(ctx context.Context, req dataplane.Request) (made datapl
 	if err != nil {
 		return dataplane.Link{}, err
 	}
-	c := &connecting{session: s, want: want}
+	c := &connecting{session: s, want: want, second: second}
 	connected := false
 	defer func() {
 		if !connected {
@@ -50,6 +50,8 @@ func (d *Dataplane) Add(ctx context.Context, req dataplane.Request) (made datapl
 type connecting struct {
 	*session
 	want desired
+	// second: another interface of ours may be in the pod.
+	second bool
 	// host and pod are the indexes of the two ends, 0 until they are known.
 	host, pod int
 	podMAC    net.HardwareAddr
@@ -185,9 +187,22 @@ func (c *connecting) routeV6(ctx context.Context) error {
 	return nil
 }
 
+// secondMetric is above what the kernel gives a route that states none (IPv4 0,
+// IPv6 1024), so that the first interface's routes are preferred.
+const secondMetric = 2048
+
+// addPodRoute adds a route through the pod's end. A second interface of the
+// sandbox wants the routes that the first one has: its own are added beside
+// them, never instead, and take over when the first one goes.
 func (c *connecting) addPodRoute(r route) error {
 	r.link = c.pod
-	if err := c.session.pod.RouteAdd(routeRequest(r)); err != nil {
+	err := c.session.pod.RouteAdd(routeRequest(r))
+	if c.second && errors.Is(err, unix.EEXIST) {
+		beside := routeRequest(r)
+		beside.Priority = secondMetric + c.pod
+		err = c.session.pod.RouteAdd(beside)
+	}
+	if err != nil {
 		return refused(err, "adding route %s in the pod", r)
 	}
 	return nil

@@ -11,11 +11,8 @@ import (
 	"calico-cni/pkg/dataplane"
 )
 
-// CHECK gives the policy agent this long to finish what it may be doing.
-const (
-	convergenceLimit = 2 * time.Second
-	convergencePoll  = 100 * time.Millisecond
-)
+// convergencePoll is how often CHECK looks again while something is different.
+const convergencePoll = 100 * time.Millisecond
 
 // Differences compares the host with what is expected (linux data plane 9.2)
 // and lists what is still different after up to 2 s.
@@ -25,7 +22,7 @@ func (d *Dataplane) Differences(ctx context.Context, want dataplane.Expectation)
 		return nil, err
 	}
 	defer s.close()
-	for end := time.Now().Add(convergenceLimit); ; {
+	for end := time.Now().Add(d.kernel.convergenceLimit); ; {
 		got, err := s.observe(ctx, want)
 		if err != nil {
 			return nil, err

@@ -13,9 +13,14 @@ import (
 	"calico-cni/pkg/dataplane"
 )
 
-// deletionLimit is how long a link deletion may take: old kernels can hang in
-// it (linux data plane 9).
-const deletionLimit = 20 * time.Second
+const (
+	// deletionLimit is how long a link deletion may take: old kernels can hang
+	// in it (linux data plane 9).
+	deletionLimit = 20 * time.Second
+	// convergenceLimit is how long CHECK waits for the policy agent to finish
+	// what it may be doing (linux data plane 9.2).
+	convergenceLimit = 2 * time.Second
+)
 
 // Options configure a Dataplane. The zero value is what a plugin wants.
 type Options struct {
@@ -37,11 +42,12 @@ type Dataplane struct {
 var _ dataplane.Dataplane = (*Dataplane)(nil)
 
 // kernel is everything the data plane asks of the operating system that a test
-// may want to fail.
+// may want to fail, and how long it is waited for.
 type kernel struct {
-	dial          func(context.Context, netns.NsHandle) (rtnetlink, error)
-	writeSysctl   func(path, value string) error
-	deletionLimit time.Duration
+	dial             func(context.Context, netns.NsHandle) (rtnetlink, error)
+	writeSysctl      func(path, value string) error
+	deletionLimit    time.Duration
+	convergenceLimit time.Duration
 }
 
 // New returns a data plane. It does nothing yet.
@@ -53,7 +59,12 @@ func New(options Options) *Dataplane {
 	return &Dataplane{
 		allowOwn: options.AllowOwnNamespace,
 		log:      log,
-		kernel:   kernel{dial: dial, writeSysctl: writeSysctl, deletionLimit: deletionLimit},
+		kernel: kernel{
+			dial:             dial,
+			writeSysctl:      writeSysctl,
+			deletionLimit:    deletionLimit,
+			convergenceLimit: convergenceLimit,
+		},
 	}
 }
 

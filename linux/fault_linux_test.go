@@ -281,17 +281,13 @@ func toleratedInAdd(op string) bool {
 		strings.Contains(op, "accept_ra") || strings.Contains(op, "proxy_delay")
 }
 
-// operationsOfAdd lists the requests of a successful ADD, each with how often
-// it was made before.
+// operationsOfAdd lists the requests of a successful ADD.
 func operationsOfAdd(t *testing.T) []string {
 	t.Helper()
 	n, pod := newNode(t), newPlace(t)
-	var ops []string
-	n.fault(counted(func(op string, seen int) error {
-		ops = append(ops, fmt.Sprintf("%s %d", op, seen))
-		return nil
-	}))
-	n.mustAdd(request(pod, "c1", dualStack, func(r *dataplane.Request) { r.MAC = []byte{0x0a, 0, 0, 0, 0, 1} }))
+	ops := n.record(func() {
+		n.mustAdd(request(pod, "c1", dualStack, func(r *dataplane.Request) { r.MAC = []byte{0x0a, 0, 0, 0, 0, 1} }))
+	})
 	if len(ops) < 25 {
 		t.Fatalf("only %d operations: %q", len(ops), ops)
 	}
@@ -299,6 +295,30 @@ func operationsOfAdd(t *testing.T) []string {
 	return slices.DeleteFunc(ops, func(op string) bool {
 		return strings.HasPrefix(op, "host AddrList") && op != "host AddrList 0"
 	})
+}
+
+// operationsOf lists the requests of what is done after an ADD of c1.
+func operationsOf(t *testing.T, do func(*node, *place)) []string {
+	t.Helper()
+	n, pod := newNode(t), newPlace(t)
+	n.mustAdd(request(pod, "c1"))
+	ops := n.record(func() { do(n, pod) })
+	if len(ops) < 3 {
+		t.Fatalf("only %d operations: %q", len(ops), ops)
+	}
+	return ops
+}
+
+// record lists the requests that fn makes, each with how often it was made
+// before.
+func (n *node) record(fn func()) []string {
+	var ops []string
+	n.fault(counted(func(op string, seen int) error {
+		ops = append(ops, fmt.Sprintf("%s %d", op, seen))
+		return nil
+	}))
+	fn()
+	return ops
 }
 
 // countedKey fails the operation of that key.

@@ -217,7 +217,9 @@ func (n *node) mustDel(r dataplane.Removal) {
 	}
 }
 
-// undo runs what the plugin runs after a failed endpoint write.
+// second is another plugin process on the same host, without its faults.
+func (n *node) second() *node { return &node{place: n.place, d: New(Options{})} }
+
 func (n *node) confirm(made dataplane.Link) (err error) {
 	n.t.Helper()
 	n.do(func() { err = n.d.Confirm(context.Background(), made) })
@@ -388,7 +390,7 @@ func (t *tap) LinkByIndex(index int) (netlink.Link, error) {
 }
 
 func (t *tap) LinkDel(l netlink.Link) error {
-	return errors.Join(t.before("LinkDel"), t.rtnetlink.LinkDel(l))
+	return t.unless("LinkDel", func() error { return t.rtnetlink.LinkDel(l) })
 }
 
 func (t *tap) LinkSetAlias(l netlink.Link, alias string) error {
