@@ -41,23 +41,42 @@ func (c *Config) ValidAttachments() (valid []types.GCAttachment, present bool, e
 
 // parseAttachments takes null for an empty list: Go runtimes write it so.
 func parseAttachments(path string, raw json.RawMessage) ([]types.GCAttachment, error) {
-	var entries []json.RawMessage
-	if err := json.Unmarshal(raw, &entries); err != nil {
-		return nil, cnierr.New(cnierr.InvalidConfiguration,
-			"network configuration key %s: want a list of {containerID, ifname}: %w", path, err)
+	entries, err := listOf(path, "a list of {containerID, ifname}", raw)
+	if err != nil {
+		return nil, err
 	}
 	attachments := make([]types.GCAttachment, 0, len(entries))
 	for i, entry := range entries {
 		at := fmt.Sprintf("%s[%d]", path, i)
-		var attachment types.GCAttachment
-		if err := json.Unmarshal(entry, &attachment); err != nil {
-			return nil, cnierr.New(cnierr.InvalidConfiguration,
-				"network configuration key %s: want {containerID, ifname}: %w", at, err)
+		object, isObject := entry.(map[string]any)
+		if !isObject {
+			return nil, wantAt(at, "an object {containerID, ifname}", entry)
 		}
-		if attachment.ContainerID == "" {
-			return nil, cnierr.New(cnierr.InvalidConfiguration, "network configuration key %s: containerID is missing", at)
+		containerID, isText := member(object, "containerID").(string)
+		if !isText || containerID == "" {
+			return nil, wantAt(at+".containerID", "the id of a container", member(object, "containerID"))
 		}
-		attachments = append(attachments, attachment)
+		ifName, isText := member(object, "ifname").(string)
+		if !isText && member(object, "ifname") != nil {
+			return nil, wantAt(at+".ifname", "a string", member(object, "ifname"))
+		}
+		attachments = append(attachments, types.GCAttachment{ContainerID: containerID, IfName: ifName})
 	}
 	return attachments, nil
+}
+
+// listOf decodes a raw member that must be a list; absent and null are empty.
+func listOf(path, want string, raw json.RawMessage) ([]any, error) {
+	if raw == nil {
+		return nil, nil
+	}
+	var value any
+	if err := json.Unmarshal(raw, &value); err != nil {
+		return nil, cnierr.New(cnierr.InvalidConfiguration, "network configuration key %s: %w", path, err)
+	}
+	list, isList := value.([]any)
+	if !isList && value != nil {
+		return nil, wantAt(path, want, value)
+	}
+	return list, nil
 }

@@ -54,7 +54,9 @@ type Config struct {
 	// filled in. Such a value counts as absent; Validate refuses it.
 	Placeholders []string `json:"-"`
 
-	document map[string]any
+	// document is behind a pointer so that formatting a Config never shows it:
+	// it holds credentials in clear.
+	document *Document
 	// requestedTimeout is timeout_seconds as written.
 	requestedTimeout int
 }
@@ -144,8 +146,11 @@ type Kubernetes struct {
 	NodeName string `json:"node_name"`
 }
 
-// Policy type and the credentials that override the kubeconfig.
+// Policy says where an endpoint's labels, ports and profiles come from, and
+// holds what overrides the kubeconfig.
 type Policy struct {
+	// Type is PolicyKubernetes, empty (one profile named like the network), or
+	// something else (that profile is not made).
 	Type                 string `json:"type"`
 	APIRoot              string `json:"k8s_api_root"`
 	AuthToken            Secret `json:"k8s_auth_token"`

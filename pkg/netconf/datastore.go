@@ -13,11 +13,13 @@ type DatastoreKind string
 
 // The three kinds.
 const (
-	Etcd               DatastoreKind = "etcdv3"
-	KubernetesAPI      DatastoreKind = "kubernetes"
-	EmbeddedDatastore  DatastoreKind = "embedded"
-	datastoreUndecided DatastoreKind = ""
+	Etcd              DatastoreKind = "etcdv3"
+	KubernetesAPI     DatastoreKind = "kubernetes"
+	EmbeddedDatastore DatastoreKind = "embedded"
 )
+
+// undecided is the kind while nothing names one.
+const undecided DatastoreKind = ""
 
 // DatastoreChoice is the datastore to use. Only the settings of its kind are set.
 type DatastoreChoice struct {
@@ -78,7 +80,7 @@ func (s settings) kind() (DatastoreKind, error) {
 	chosen := s.pick(s.conf.DatastoreType, "datastore_type", "DATASTORE_TYPE")
 	kind := DatastoreKind(chosen.value)
 	switch kind {
-	case Etcd, KubernetesAPI, EmbeddedDatastore, datastoreUndecided:
+	case Etcd, KubernetesAPI, EmbeddedDatastore, undecided:
 	default:
 		return "", cnierr.New(cnierr.InvalidConfiguration,
 			"%s: %q is not a datastore: use \"etcdv3\", \"kubernetes\" or \"embedded\"", describeKey(chosen.key), chosen.value)
@@ -87,7 +89,7 @@ func (s settings) kind() (DatastoreKind, error) {
 		return "", err
 	}
 	switch {
-	case kind != datastoreUndecided:
+	case kind != undecided:
 		return kind, nil
 	case s.endpoints().value != "":
 		return Etcd, nil
@@ -115,7 +117,7 @@ func (s settings) refusePlaceholders(kind DatastoreKind) error {
 		{"embedded_file", EmbeddedDatastore},
 	}
 	for _, key := range deciding {
-		if (kind == key.kind || kind == datastoreUndecided) && s.conf.isPlaceholder(key.path) {
+		if (kind == key.kind || kind == undecided) && s.conf.isPlaceholder(key.path) {
 			return placeholderError(key.path)
 		}
 	}
@@ -150,10 +152,11 @@ func (s settings) etcd() (EtcdSettings, error) {
 		if endpoint == "" {
 			continue
 		}
-		if _, err := ParseServerURL(endpoints.key, endpoint); err != nil {
+		server, err := ParseServerURL(endpoints.key, endpoint)
+		if err != nil {
 			return EtcdSettings{}, err
 		}
-		out.Endpoints = append(out.Endpoints, endpoint)
+		out.Endpoints = append(out.Endpoints, server.String())
 	}
 	switch {
 	case len(out.Endpoints) > 0 && srv.value != "":

@@ -21,9 +21,12 @@ type Document struct {
 // Document returns a copy of the configuration's document; changing it does
 // not change the configuration.
 func (c *Config) Document() Document {
-	root, _ := clone(c.document).(map[string]any)
+	root, _ := clone(c.document.root).(map[string]any)
 	return Document{root: root}
 }
+
+// String does not show the document: it may hold credentials.
+func (d Document) String() string { return "(network configuration)" }
 
 // SetIPAM sets a member of the ipam object.
 func (d Document) SetIPAM(key string, value any) {

@@ -2,6 +2,7 @@ package netconf
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/netip"
 
 	"calico-cni/pkg/cnierr"
@@ -42,32 +43,31 @@ func (i IPAM) AssignsIPv6() bool { return i.AssignIPv6 == "true" }
 // RouteDestinations are the destinations of ipam.routes, masked. Gateways are
 // ignored and entries without dst skipped.
 func (i IPAM) RouteDestinations() ([]netip.Prefix, error) {
-	var routes []struct {
-		Dst any `json:"dst"`
-	}
-	if len(i.Routes) == 0 {
-		return nil, nil
-	}
-	if err := json.Unmarshal(i.Routes, &routes); err != nil {
-		return nil, cnierr.New(cnierr.InvalidConfiguration,
-			"network configuration key ipam.routes: want a list of objects with a dst: %w", err)
+	routes, err := listOf("ipam.routes", "a list of objects", i.Routes)
+	if err != nil {
+		return nil, err
 	}
 	var destinations []netip.Prefix
 	for n, route := range routes {
-		if route.Dst == nil {
+		at := fmt.Sprintf("ipam.routes[%d]", n)
+		object, isObject := route.(map[string]any)
+		if !isObject {
+			return nil, wantAt(at, "an object", route)
+		}
+		dst := member(object, "dst")
+		if dst == nil {
 			continue
 		}
-		text, isText := route.Dst.(string)
+		text, isText := dst.(string)
 		if !isText {
-			return nil, cnierr.New(cnierr.InvalidConfiguration,
-				"network configuration key ipam.routes[%d].dst: want a string, found %s", n, found(route.Dst))
+			return nil, wantAt(at+".dst", "a string", dst)
 		}
-		dst, err := netip.ParsePrefix(text)
+		destination, err := netip.ParsePrefix(text)
 		if err != nil {
 			return nil, cnierr.New(cnierr.InvalidConfiguration,
-				"network configuration key ipam.routes[%d].dst: %q is not a CIDR: write address/length", n, text)
+				"network configuration key %s.dst: %q is not a CIDR: write address/length", at, text)
 		}
-		destinations = append(destinations, dst.Masked())
+		destinations = append(destinations, destination.Masked())
 	}
 	return destinations, nil
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"slices"
+	"strings"
 
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/workload"
@@ -46,7 +48,7 @@ func load(stdin []byte, goos string) (conf *Config, problems []error) {
 	if err != nil {
 		return nil, []error{err}
 	}
-	conf = &Config{document: document}
+	conf = &Config{document: &Document{root: document}}
 	conf.Placeholders = findPlaceholders(document)
 	shape := fit(document)
 	if err := conf.fill(shape.fitting); err != nil {
@@ -106,13 +108,11 @@ func (c *Config) fill(fitting map[string]any) error {
 }
 
 func checkVersion(version string) error {
-	for _, known := range Versions() {
-		if version == known {
-			return nil
-		}
+	if slices.Contains(Versions(), version) {
+		return nil
 	}
 	return cnierr.New(cnierr.UnsupportedVersion,
-		"network configuration key cniVersion: %q is not supported: use one of 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0", version)
+		"network configuration key cniVersion: %q is not supported: use one of %s", version, strings.Join(Versions(), ", "))
 }
 
 // unusable are the errors that no verb can work with. A key that does not fit

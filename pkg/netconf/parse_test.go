@@ -2,6 +2,7 @@ package netconf
 
 import (
 	"encoding/json"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -112,6 +113,11 @@ func TestParseErrorsShowNoCredential(t *testing.T) {
 	conf := parse(t, with(`"policy":{"k8s_auth_token":"s3cret"}`))
 	if conf.Policy.AuthToken != "s3cret" || conf.Policy.AuthToken.String() == "s3cret" || conf.Policy.AuthToken.GoString() == "s3cret" {
 		t.Error("a credential must be kept and not shown")
+	}
+	for _, verb := range []string{"%v", "%+v", "%#v"} {
+		if strings.Contains(fmt.Sprintf(verb, conf)+fmt.Sprintf(verb, *conf), "s3cret") {
+			t.Errorf("Network/56 %s of a configuration shows a credential", verb)
+		}
 	}
 }
 

@@ -46,19 +46,20 @@ func TestValidAttachments(t *testing.T) {
 func TestValidAttachmentsRefuses(t *testing.T) {
 	t.Parallel()
 	for value, part := range map[string]string{
-		`{}`:                              "want a list",
-		`"a"`:                             "want a list",
-		`["a"]`:                           "[0]: want {containerID, ifname}",
-		`[{"containerID":7}]`:             "[0]: want {containerID, ifname}",
-		`[{"ifname":"eth0"}]`:             "[0]: containerID is missing",
-		`[{"containerID":"a"},null]`:      "[1]: containerID is missing",
-		`[{"containerID":"a"},{"x":"y"}]`: "[1]: containerID is missing",
+		`{}`:                               "want a list",
+		`"a"`:                              "want a list of {containerID, ifname}, found a string",
+		`["a"]`:                            "[0]: want an object {containerID, ifname}, found a string",
+		`[{"containerID":7}]`:              "[0].containerID: want the id of a container, found 7",
+		`[{"containerID":""}]`:             "[0].containerID: want",
+		`[{"ifname":"eth0"}]`:              "[0].containerID: want the id of a container, found null",
+		`[{"containerID":"a"},null]`:       "[1]: want an object",
+		`[{"containerID":"a","ifname":7}]`: "[0].ifname: want a string, found 7",
 	} {
 		t.Run("Network/64 malformed "+value, func(t *testing.T) {
 			t.Parallel()
 			for _, key := range []string{"cni.dev/valid-attachments", "cni.dev/attachments"} {
 				_, present, err := parse(t, with(`"`+key+`":`+value)).ValidAttachments()
-				wantError(t, err, cnierr.InvalidConfiguration, key+"", part)
+				wantError(t, err, cnierr.InvalidConfiguration, key, part)
 				if !present {
 					t.Error("a malformed key counts as absent")
 				}

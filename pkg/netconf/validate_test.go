@@ -205,8 +205,8 @@ func TestRouteDestinations(t *testing.T) {
 	for routes, part := range map[string]string{
 		`[{"dst":"0.0.0.0/0"},{"dst":7}]`: "ipam.routes[1].dst: want a string, found 7",
 		`[{"dst":"10.0.0.0"}]`:            `"10.0.0.0" is not a CIDR`,
-		`"x"`:                             "ipam.routes: want a list",
-		`["x"]`:                           "ipam.routes: want a list",
+		`"x"`:                             "ipam.routes: want a list of objects, found a string",
+		`["x"]`:                           "ipam.routes[0]: want an object, found a string",
 	} {
 		t.Run("Network/41 bad dst "+routes, func(t *testing.T) {
 			t.Parallel()
