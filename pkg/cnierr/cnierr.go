@@ -65,7 +65,7 @@ type Error struct {
 // fmt.Errorf, so %w keeps the cause reachable.
 func New(code Code, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
-	return &Error{Code: code, Msg: err.Error(), err: errors.Unwrap(err)}
+	return &Error{Code: code, Msg: err.Error(), err: err}
 }
 
 // Wrap gives err a code unless it already carries one; a nil err stays nil.

@@ -1,0 +1,25 @@
+// Command calico-ipam is the CNI IPAM plugin: it hands out addresses from
+// blocks that belong to this node.
+package main
+
+import (
+	"context"
+	"os"
+	"runtime"
+
+	"calico-cni/pkg/entry"
+	"calico-cni/pkg/invocation"
+)
+
+func main() {
+	// A plugin lives for milliseconds: more threads only cost their creation.
+	runtime.GOMAXPROCS(1)
+	os.Exit(run())
+}
+
+func run() int {
+	if _, err := entry.Role(os.Args[0], entry.IPAM); err != nil {
+		return invocation.Fail(entry.Process(entry.IPAM), err)
+	}
+	return entry.RunIPAM(context.Background(), os.Args[1:])
+}

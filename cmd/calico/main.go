@@ -1,0 +1,63 @@
+// Command calico is the CNI network plugin: it connects a pod and records it.
+// Under the name calico-ipam the same executable is the IPAM plugin.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"time"
+
+	"calico-cni/pkg/build"
+	"calico-cni/pkg/connect"
+	"calico-cni/pkg/entry"
+	"calico-cni/pkg/invocation"
+	"calico-cni/pkg/ipamplugin"
+	"calico-cni/pkg/plugin"
+)
+
+func main() {
+	// A plugin lives for milliseconds: more threads only cost their creation.
+	runtime.GOMAXPROCS(1)
+	// Namespaces belong to threads.
+	runtime.LockOSThread()
+	os.Exit(run(context.Background(), os.Args))
+}
+
+func run(ctx context.Context, args []string) int {
+	role, err := entry.Role(args[0], entry.Network, entry.IPAM)
+	if err != nil {
+		return invocation.Fail(entry.Process(entry.Network), err)
+	}
+	if role == entry.IPAM {
+		return entry.RunIPAM(ctx, args[1:])
+	}
+	process := entry.Process(role)
+	flags, err := entry.ParseFlags(role, args[1:])
+	switch {
+	case err != nil:
+		return invocation.Fail(process, err)
+	case flags.Version:
+		fmt.Println(build.Version())
+		return 0
+	case flags.Test:
+		if err := network().TestConnection(ctx, os.Stdin); err != nil {
+			return invocation.Fail(process, err)
+		}
+		return 0
+	}
+	return invocation.Run(ctx, process, network())
+}
+
+func network() *plugin.Plugin {
+	return &plugin.Plugin{
+		Getenv: os.Getenv, Environ: os.Environ, Stderr: os.Stderr, GOOS: runtime.GOOS, Now: time.Now,
+		Open:    connect.Open(os.Getenv),
+		MTUFile: plugin.DefaultMTUFile, StateDirectory: plugin.DefaultStateDirectory,
+		NotesDirectory: ipamplugin.DefaultNotesDirectory(runtime.GOOS),
+		SameBuild:      build.Same,
+		Dataplane:      newDataplane,
+		Host:           host{},
+	}
+}

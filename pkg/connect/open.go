@@ -1,0 +1,82 @@
+package connect
+
+import (
+	"context"
+	"os"
+
+	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/datastore"
+	"calico-cni/pkg/datastore/embedded"
+	"calico-cni/pkg/datastore/etcd"
+	"calico-cni/pkg/model"
+	"calico-cni/pkg/netconf"
+)
+
+// Connection is an open datastore.
+type Connection struct {
+	Store datastore.Store
+	// Embedded is true if the datastore is a file of this host.
+	Embedded bool
+	// Warnings are about the datastore's content.
+	Warnings []string
+}
+
+// Opener connects to the datastore that a configuration and the environment
+// name. node is this host's name: the embedded datastore makes its Node.
+// Errors carry CNI codes.
+type Opener func(ctx context.Context, conf *netconf.Config, node string) (Connection, error)
+
+// Open returns the Opener of an environment.
+func Open(getenv func(string) string) Opener {
+	return func(ctx context.Context, conf *netconf.Config, node string) (Connection, error) {
+		choice, err := choose(conf, getenv)
+		if err != nil {
+			return Connection{}, err
+		}
+		var connection Connection
+		switch choice.Kind {
+		case netconf.Etcd:
+			connection, err = openEtcd(ctx, choice.Etcd)
+		case netconf.EmbeddedDatastore:
+			connection, err = openEmbedded(ctx, choice.Embedded, node)
+		default:
+			return Connection{}, cnierr.New(cnierr.UnsupportedField,
+				"datastore_type: \"kubernetes\" is not supported by this version: set etcd_endpoints, or datastore_type \"embedded\" for a single node")
+		}
+		return connection, Explain(err)
+	}
+}
+
+func choose(conf *netconf.Config, getenv func(string) string) (netconf.DatastoreChoice, error) {
+	return netconf.Datastore(conf, getenv, func(path string) bool {
+		_, err := os.Stat(path)
+		return err == nil
+	})
+}
+
+func openEtcd(ctx context.Context, settings netconf.EtcdSettings) (Connection, error) {
+	store, err := etcd.Open(ctx, etcd.Options{
+		Endpoints: settings.Endpoints, DiscoverySRV: settings.DiscoverySRV,
+		CertFile: settings.CertFile, KeyFile: settings.KeyFile, CAFile: settings.CACertFile,
+		Username: settings.Username, Password: string(settings.Password),
+	})
+	if err != nil {
+		return Connection{}, err
+	}
+	return Connection{Store: store}, nil
+}
+
+func openEmbedded(ctx context.Context, settings netconf.EmbeddedSettings, node string) (Connection, error) {
+	bootstrap := embedded.Bootstrap{NodeName: node}
+	for _, declared := range settings.Pools {
+		bootstrap.Pools = append(bootstrap.Pools, &model.IPPool{
+			Metadata: model.Metadata{Name: declared.Name}, RawCIDR: declared.CIDR, BlockSize: declared.BlockSize,
+			NATOutgoing: declared.NATOutgoing, NodeSelector: declared.NodeSelector, Disabled: declared.Disabled,
+		})
+	}
+	store, warnings, err := embedded.Open(ctx, settings.File, bootstrap)
+	if err != nil {
+		return Connection{}, err
+	}
+	return Connection{Store: store, Embedded: true, Warnings: warnings}, nil
+}

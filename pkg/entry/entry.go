@@ -1,0 +1,93 @@
+package entry
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"calico-cni/pkg/build"
+	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/connect"
+	"calico-cni/pkg/invocation"
+	"calico-cni/pkg/ipamplugin"
+	"calico-cni/pkg/operator"
+)
+
+// The roles, which are also the names that the executables must have.
+const (
+	Network = "calico"
+	IPAM    = "calico-ipam"
+)
+
+// Role is the executable's name without folder and ".exe". Any other name than
+// those the caller serves is an error with code 100: the file was renamed, and
+// a runtime that calls it expects something else.
+func Role(arg0 string, served ...string) (string, error) {
+	name := strings.TrimSuffix(filepath.Base(arg0), ".exe")
+	for _, role := range served {
+		if name == role {
+			return role, nil
+		}
+	}
+	return "", cnierr.New(cnierr.Startup, "this executable is called %q, but can serve only as %s: rename it", name, strings.Join(served, " or "))
+}
+
+// Process is the surroundings of this process.
+func Process(role string) invocation.Process {
+	return invocation.Process{
+		Name: role, Version: build.Version(), Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+	}
+}
+
+// Flags are the flags that a role may have.
+type Flags struct {
+	Version bool
+	// Test asks for a connection test instead of a verb.
+	Test bool
+}
+
+// ParseFlags reads the arguments; -t is known only to the network plugin.
+func ParseFlags(role string, args []string) (Flags, error) {
+	var flags Flags
+	set := flag.NewFlagSet(role, flag.ContinueOnError)
+	set.SetOutput(os.Stderr)
+	set.BoolVar(&flags.Version, "v", false, "print the version and exit")
+	if role == Network {
+		set.BoolVar(&flags.Test, "t", false, "test the connection to the datastore that the configuration on stdin names")
+	}
+	if err := set.Parse(args); err != nil {
+		return flags, cnierr.New(cnierr.Startup, "reading the arguments: %w", err)
+	}
+	if set.NArg() > 0 {
+		return flags, cnierr.New(cnierr.Startup, "argument %q is not known", set.Arg(0))
+	}
+	return flags, nil
+}
+
+// RunIPAM serves one call of the IPAM plugin, or one of the operator's
+// commands, and returns the exit status.
+func RunIPAM(ctx context.Context, args []string) int {
+	process := Process(IPAM)
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		return operator.Run(ctx, operator.Process{
+			Args: args, Stdout: os.Stdout, Stderr: os.Stderr, Open: connect.Open(os.Getenv), Now: time.Now,
+		})
+	}
+	flags, err := ParseFlags(IPAM, args)
+	if err != nil {
+		return invocation.Fail(process, err)
+	}
+	if flags.Version {
+		fmt.Println(build.Version())
+		return 0
+	}
+	return invocation.Run(ctx, process, &ipamplugin.Plugin{
+		Open: connect.Open(os.Getenv), Stderr: os.Stderr, GOOS: runtime.GOOS, Now: time.Now,
+		NotesDirectory: ipamplugin.DefaultNotesDirectory(runtime.GOOS),
+	})
+}

@@ -1,0 +1,194 @@
+package ipamplugin
+
+import (
+	"context"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/connect"
+	"calico-cni/pkg/datastore"
+	"calico-cni/pkg/invocation"
+	"calico-cni/pkg/ipam"
+	"calico-cni/pkg/model"
+)
+
+// Add takes addresses for the container (IPAM contract 7.1).
+func (p *Plugin) Add(ctx context.Context, call *invocation.Call) (types.Result, error) {
+	s, err := p.begin(call)
+	if err != nil {
+		return nil, err
+	}
+	defer s.end()
+	if err := s.validate(); err != nil {
+		return nil, err
+	}
+	openCtx, cancel := context.WithTimeout(ctx, s.conf.Timeout())
+	defer cancel()
+	if err := s.open(openCtx); err != nil {
+		return nil, err
+	}
+	s.writeNote()
+	var addresses []netip.Prefix
+	err = s.underLock(ctx, func(ctx context.Context) (err error) {
+		addresses, err = s.assign(ctx)
+		return err
+	})
+	s.leaveHint(err)
+	if err != nil {
+		return nil, connect.Explain(err)
+	}
+	return result(addresses), nil
+}
+
+// AddQueries is what Add reads first, so that the network plugin can read it
+// together with what it needs itself. It is empty if the call cannot be
+// served; Add then says why.
+func (p *Plugin) AddQueries(call *invocation.Call) []datastore.Query {
+	s, err := p.begin(call)
+	if err != nil {
+		return nil
+	}
+	if addr, wanted, err := s.args.Address(); err != nil {
+		return nil
+	} else if wanted {
+		return ipam.AddressQueries(s.addressRequest(addr))
+	}
+	request, err := s.request()
+	if err != nil {
+		return nil
+	}
+	return ipam.AssignQueries(request)
+}
+
+// validate finds what must keep ADD from touching anything.
+func (s *session) validate() error {
+	if err := s.conf.Validate(); err != nil {
+		return err
+	}
+	_, err := s.id.EndpointName()
+	return err
+}
+
+// assign takes the addresses. On error nothing of this call stays taken.
+func (s *session) assign(ctx context.Context) ([]netip.Prefix, error) {
+	addr, wanted, err := s.args.Address()
+	if err != nil {
+		return nil, err
+	}
+	if wanted {
+		taken, err := s.allocator().AssignAddress(ctx, s.addressRequest(addr))
+		if err != nil {
+			return nil, err
+		}
+		if !s.windows() {
+			taken = netip.PrefixFrom(addr, addr.BitLen())
+		}
+		return []netip.Prefix{taken}, nil
+	}
+	return s.assignAny(ctx)
+}
+
+func (s *session) assignAny(ctx context.Context) ([]netip.Prefix, error) {
+	request, err := s.request()
+	if err != nil {
+		return nil, err
+	}
+	store, err := s.resolvePools(ctx, &request)
+	if err != nil {
+		return nil, err
+	}
+	got, err := s.allocatorOn(store).Assign(ctx, request)
+	addresses := slices.Concat(got.IPv4.Addresses, got.IPv6.Addresses)
+	if err == nil {
+		err = got.Err()
+	}
+	if err != nil {
+		s.giveBack(ctx, addresses)
+		return nil, err
+	}
+	return addresses, nil
+}
+
+// giveBack releases addresses that a failed call took, and no others: the
+// handle may hold those of an earlier call. A failure is only logged, because
+// the runtime's DEL releases the whole handle.
+func (s *session) giveBack(ctx context.Context, addresses []netip.Prefix) {
+	if len(addresses) == 0 {
+		return
+	}
+	ctx, cancel := cleanupContext(ctx)
+	defer cancel()
+	releases := make([]ipam.Release, len(addresses))
+	for i, address := range addresses {
+		releases[i] = ipam.Release{Addr: address.Addr(), HandleID: s.id.HandleID()}
+	}
+	if _, _, err := s.allocator().ReleaseAddresses(ctx, releases); err != nil {
+		s.log.Error("addresses of a failed ADD stay on their handle until DEL", "handle", s.id.HandleID(), "error", err)
+	}
+}
+
+// request is what the configuration asks of the allocator.
+func (s *session) request() (ipam.Request, error) {
+	request := ipam.Request{
+		Host: s.id.Node, HandleID: s.id.HandleID(), Attributes: s.attributes(), Use: model.UseWorkload,
+		RequireStrictAffinity: s.windows(),
+	}
+	if s.conf.IPAM.AssignsIPv4() {
+		request.Count4 = 1
+	}
+	if s.conf.IPAM.AssignsIPv6() {
+		request.Count6 = 1
+	}
+	if request.Count4+request.Count6 == 0 {
+		return request, cnierr.New(cnierr.InvalidConfiguration,
+			"network configuration key ipam: assign_ipv4 is \"false\" and assign_ipv6 is not \"true\", so no address would be assigned: enable one of them")
+	}
+	if s.windows() {
+		request.Reserve = ipam.WindowsReservation()
+	}
+	if s.conf.UseSingleNetwork {
+		request.MaxBlocks = 1
+	}
+	return request, nil
+}
+
+func (s *session) addressRequest(addr netip.Addr) ipam.AddressRequest {
+	request := ipam.AddressRequest{
+		Addr: addr, Host: s.id.Node, HandleID: s.id.HandleID(), Attributes: s.attributes(),
+		Use: model.UseWorkload, RequireStrictAffinity: s.windows(),
+	}
+	if s.windows() {
+		request.Reserve = ipam.WindowsReservation()
+	}
+	return request
+}
+
+// attributes is the owner map of the allocation (datastore contract 4.2).
+func (s *session) attributes() map[string]string {
+	attributes := map[string]string{"node": s.id.Node, "timestamp": ipam.FormatTimestamp(s.Now())}
+	if s.id.IsKubernetes() {
+		maps.Copy(attributes, map[string]string{"pod": s.id.Pod, "namespace": s.id.Namespace})
+	}
+	return attributes
+}
+
+// result lists the addresses and, per address, a route to itself: a network
+// plugin takes an empty list as "program no host routes".
+func result(addresses []netip.Prefix) *types100.Result {
+	out := &types100.Result{CNIVersion: types100.ImplementedSpecVersion}
+	for _, address := range addresses {
+		ip := net.IPNet{
+			IP:   address.Addr().AsSlice(),
+			Mask: net.CIDRMask(address.Bits(), address.Addr().BitLen()),
+		}
+		out.IPs = append(out.IPs, &types100.IPConfig{Address: ip})
+		out.Routes = append(out.Routes, &types.Route{Dst: ip})
+	}
+	return out
+}

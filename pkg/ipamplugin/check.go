@@ -1,0 +1,92 @@
+package ipamplugin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+	"github.com/containernetworking/cni/pkg/types/create"
+
+	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/connect"
+	"calico-cni/pkg/invocation"
+)
+
+// Check fails with code 115 unless every address that prevResult gives this
+// interface is allocated under the container's handle.
+func (p *Plugin) Check(ctx context.Context, call *invocation.Call) error {
+	s, err := p.begin(call)
+	if err != nil {
+		return err
+	}
+	defer s.end()
+	if err := s.validate(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.conf.Timeout())
+	defer cancel()
+	previous, err := Previous(s.conf.CNIVersion, s.conf.PrevResult)
+	if err != nil {
+		return err
+	}
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	held, err := s.allocator().AddressesByHandle(ctx, s.id.HandleID())
+	if err != nil {
+		return connect.Explain(err)
+	}
+	var missing []string
+	for _, address := range Addresses(previous, call.IfName, call.Netns) {
+		if !slices.Contains(held, address) {
+			missing = append(missing, fmt.Sprintf("address %s is not allocated under handle %s", address, s.id.HandleID()))
+		}
+	}
+	if len(missing) > 0 {
+		return cnierr.New(cnierr.CheckFailed, "%s; delete the container so that it is networked again", strings.Join(missing, "; "))
+	}
+	return nil
+}
+
+// Previous reads prevResult, which CHECK needs (code 7).
+func Previous(cniVersion string, raw json.RawMessage) (*types100.Result, error) {
+	if raw == nil {
+		return nil, cnierr.New(cnierr.InvalidConfiguration, "network configuration key prevResult is missing: CHECK needs the result of ADD")
+	}
+	result, err := create.Create(cniVersion, raw)
+	if err != nil {
+		return nil, cnierr.New(cnierr.InvalidConfiguration, "network configuration key prevResult: %w", err)
+	}
+	converted, err := types100.NewResultFromResult(result)
+	if err != nil {
+		return nil, cnierr.New(cnierr.InvalidConfiguration, "network configuration key prevResult: %w", err)
+	}
+	return converted, nil
+}
+
+// Addresses are those of a result that belong to the container's interface: a
+// chain's result may hold others'. Without interfaces all are.
+func Addresses(result *types100.Result, ifName, sandbox string) []netip.Addr {
+	var addresses []netip.Addr
+	for _, ip := range result.IPs {
+		if ip.Interface != nil && len(result.Interfaces) > 0 && !isInterface(result, *ip.Interface, ifName, sandbox) {
+			continue
+		}
+		if addr, ok := netip.AddrFromSlice(ip.Address.IP); ok {
+			addresses = append(addresses, addr.Unmap())
+		}
+	}
+	return addresses
+}
+
+func isInterface(result *types100.Result, index int, ifName, sandbox string) bool {
+	if index < 0 || index >= len(result.Interfaces) {
+		return false
+	}
+	found := result.Interfaces[index]
+	return found.Name == ifName && (found.Sandbox == sandbox || sandbox == "")
+}

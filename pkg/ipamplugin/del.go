@@ -1,0 +1,55 @@
+package ipamplugin
+
+import (
+	"context"
+
+	"calico-cni/pkg/connect"
+	"calico-cni/pkg/datastore"
+	"calico-cni/pkg/invocation"
+	"calico-cni/pkg/ipam"
+)
+
+// Del releases what the container holds under its handle, and under the one
+// that Calico before v3 would have used (IPAM contract 7.2).
+func (p *Plugin) Del(ctx context.Context, call *invocation.Call) error {
+	s, err := p.begin(call)
+	if err != nil {
+		return err
+	}
+	defer s.end()
+	s.warnPlaceholders()
+	openCtx, cancel := context.WithTimeout(ctx, s.conf.Timeout())
+	defer cancel()
+	if err := s.open(openCtx); err != nil {
+		return err
+	}
+	err = s.underLock(ctx, func(ctx context.Context) error {
+		return s.allocator().ReleaseByHandle(ctx, s.handles()...)
+	})
+	if err != nil {
+		return connect.Explain(err)
+	}
+	s.removeNote(s.id.HandleID())
+	return nil
+}
+
+// DelQueries is what Del reads first; see AddQueries.
+func (p *Plugin) DelQueries(call *invocation.Call) []datastore.Query {
+	s, err := p.begin(call)
+	if err != nil {
+		return nil
+	}
+	return ipam.ReleaseQueries(s.handles()...)
+}
+
+func (s *session) handles() []string {
+	return []string{s.id.HandleID(), s.id.LegacyHandleID()}
+}
+
+// warnPlaceholders: what ADD refuses must not keep a container from being
+// deleted.
+func (s *session) warnPlaceholders() {
+	for _, path := range s.conf.Placeholders {
+		s.log.Warn("network configuration: a placeholder was left", "key", path)
+	}
+}

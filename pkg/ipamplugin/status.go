@@ -1,0 +1,85 @@
+package ipamplugin
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/connect"
+	"calico-cni/pkg/datastore"
+	"calico-cni/pkg/invocation"
+	"calico-cni/pkg/model"
+)
+
+// statusTime bounds STATUS whatever hangs: a runtime asks every few seconds.
+const statusTime = 2 * time.Second
+
+// Status fails with code 50 if ADD could not succeed now: the datastore does
+// not answer, or the last ADD found no address and another would not either.
+func (p *Plugin) Status(ctx context.Context, call *invocation.Call) error {
+	s, err := p.begin(call)
+	if err != nil {
+		return err
+	}
+	defer s.end()
+	if err := s.conf.Validate(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusTime)
+	defer cancel()
+	if err := s.open(ctx); err != nil {
+		return NotAvailable(err)
+	}
+	if _, err := s.store.Read(ctx, p.StatusQueries()...); err != nil {
+		return NotAvailable(err)
+	}
+	if !s.hinted() {
+		return nil
+	}
+	return s.probe(ctx)
+}
+
+// StatusQueries is what Status reads first; see AddQueries.
+func (p *Plugin) StatusQueries() []datastore.Query {
+	return []datastore.Query{datastore.Get{Key: model.IPAMConfigKey{}}}
+}
+
+// probe asks what an ADD would meet. Exhaustion is reported only on demand: in
+// Kubernetes a failing STATUS makes the node NotReady and evicts its pods, and
+// a full node is no reason for that.
+func (s *session) probe(ctx context.Context) error {
+	request, err := s.request()
+	if err != nil {
+		return err
+	}
+	store, err := s.resolvePools(ctx, &request)
+	if err == nil {
+		err = s.allocatorOn(store).Probe(ctx, request)
+	}
+	switch code := cnierr.CodeOf(err); {
+	case err == nil:
+		s.removeHint()
+		return nil
+	case code == cnierr.AddressesExhausted || code == cnierr.BlockLimit:
+		if !s.conf.StatusReportsExhaustion {
+			return nil
+		}
+	}
+	return NotAvailable(err)
+}
+
+// NotAvailable turns the reason why ADD could not succeed into STATUS's code
+// 50, or 7 and the like if the configuration is at fault. The text keeps the
+// code that ADD would have.
+func NotAvailable(err error) error {
+	var coded *cnierr.Error
+	err = connect.Explain(err)
+	if !errors.As(err, &coded) {
+		return cnierr.New(cnierr.NotAvailable, "pods cannot be networked: %w", err)
+	}
+	if coded.Code < cnierr.TryAgainLater || coded.Code == cnierr.LimitedConnectivity || coded.Code == cnierr.NotAvailable {
+		return err
+	}
+	return cnierr.New(cnierr.NotAvailable, "pods cannot be networked: %w (ADD fails with code %d)", err, coded.Code)
+}

@@ -1,0 +1,97 @@
+package ipamplugin
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"calico-cni/pkg/cnierr"
+)
+
+// An attachment note is a file named by the digest of a handle id and holding
+// the id. It exists from before the first write of an ADD until after the
+// release, so GC finds addresses that no block of this host tells of ("where
+// we go beyond the reference" 6). Notes are best effort: none fails a verb.
+
+func (s *session) notePath(handleID string) string {
+	sum := sha256.Sum256([]byte(handleID))
+	return filepath.Join(s.NotesDirectory, hex.EncodeToString(sum[:]))
+}
+
+func (s *session) writeNote() {
+	err := os.MkdirAll(s.NotesDirectory, 0o755)
+	if err == nil {
+		err = os.WriteFile(s.notePath(s.id.HandleID()), []byte(s.id.HandleID()), 0o600)
+	}
+	if err != nil {
+		s.log.Warn("the attachment note was not written; GC may not find this container's addresses if it is lost", "error", err)
+	}
+}
+
+func (s *session) removeNote(handleID string) {
+	if err := os.Remove(s.notePath(handleID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.log.Warn("the attachment note was not removed", "error", err)
+	}
+}
+
+// notes returns the handle ids of this network's notes. Other files in the
+// directory are not notes.
+func (s *session) notes() []string {
+	entries, err := os.ReadDir(s.NotesDirectory)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.log.Warn("the attachment notes cannot be read", "error", err)
+	}
+	var ids []string
+	for _, entry := range entries {
+		content, err := os.ReadFile(filepath.Join(s.NotesDirectory, entry.Name()))
+		if err != nil || len(entry.Name()) != 2*sha256.Size {
+			continue
+		}
+		id := string(content)
+		if s.notePath(id) == filepath.Join(s.NotesDirectory, entry.Name()) && strings.HasPrefix(id, s.conf.Name+".") {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// The hint is an empty file beside the lock file. It says that the last ADD of
+// this network on this host failed for want of addresses, so that STATUS looks
+// for the cause only then ("where we go beyond the reference" 1).
+
+func (s *session) hintPath() string {
+	return filepath.Join(filepath.Dir(s.conf.IPAMLockFile), "no-address-"+s.conf.Name)
+}
+
+func (s *session) hinted() bool {
+	_, err := os.Stat(s.hintPath())
+	return err == nil
+}
+
+// leaveHint records how an ADD ended.
+func (s *session) leaveHint(err error) {
+	switch cnierr.CodeOf(err) {
+	case cnierr.NoPool, cnierr.AddressesExhausted, cnierr.BlockLimit, cnierr.NodeUnknown:
+		err := os.MkdirAll(filepath.Dir(s.hintPath()), 0o755)
+		if err == nil {
+			err = os.WriteFile(s.hintPath(), nil, 0o644)
+		}
+		if err != nil {
+			s.log.Warn("the hint for STATUS was not written", "error", err)
+		}
+	default:
+		if err == nil {
+			s.removeHint()
+		}
+	}
+}
+
+func (s *session) removeHint() {
+	if err := os.Remove(s.hintPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.log.Warn("the hint for STATUS was not removed", "error", err)
+	}
+}

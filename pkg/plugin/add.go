@@ -1,0 +1,219 @@
+package plugin
+
+import (
+	"context"
+	"net/netip"
+
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/connect"
+	"calico-cni/pkg/dataplane"
+	"calico-cni/pkg/datastore"
+	"calico-cni/pkg/invocation"
+	"calico-cni/pkg/nodename"
+)
+
+// addition is one ADD.
+type addition struct {
+	*session
+	mtu    int
+	routes []netip.Prefix
+	// previous is the result of the plugins before us in the chain, or nil.
+	previous *types100.Result
+	// ipamCall is the call with the document that the IPAM plugin gets.
+	ipamCall invocation.Call
+	view     view
+	// taken is true from the moment the IPAM plugin may hold addresses for
+	// this call, made is the link that this call made.
+	taken bool
+	made  *dataplane.Link
+}
+
+// Add connects a pod (network plugin contract 6.1 to 6.3). On error nothing
+// that this call made or took is left, except addresses beside which another
+// interface of the same container needs its own.
+func (p *Plugin) Add(ctx context.Context, call *invocation.Call) (types.Result, error) {
+	s, err := p.begin(call)
+	if err != nil {
+		return nil, err
+	}
+	defer s.end()
+	s.warn()
+	a := &addition{session: s, ipamCall: *call}
+	if err := a.prepare(ctx); err != nil {
+		return nil, err
+	}
+	s.lockIPAM(ctx)
+	ctx, cancel := context.WithTimeout(ctx, s.conf.Timeout())
+	defer cancel()
+	result, err := a.run(ctx)
+	if err != nil {
+		a.undo(ctx)
+		return nil, connect.Explain(err)
+	}
+	return a.behindPrevious(result), nil
+}
+
+// prepare does what must be done before the IPAM lock: everything that needs
+// no datastore, and whatever may wait.
+func (a *addition) prepare(ctx context.Context) error {
+	if err := a.validate(); err != nil {
+		return err
+	}
+	if err := nodename.Await(ctx, a.conf); err != nil {
+		return err
+	}
+	var err error
+	if a.mtu, err = a.resolveMTU(); err != nil {
+		return err
+	}
+	if err := a.identify(); err != nil {
+		return err
+	}
+	if _, err := a.id.EndpointName(); err != nil {
+		return err
+	}
+	if !a.id.IsKubernetes() && a.conf.FeatureControl.IPAddrsNoIPAM {
+		return cnierr.New(cnierr.InvalidConfiguration,
+			"network configuration key feature_control.ip_addrs_no_ipam: only pods of Kubernetes can bring addresses of their own: remove the key")
+	}
+	if err := a.dataplane.Validate(a.call.Netns); err != nil {
+		return err
+	}
+	if err := a.findIPAM(); err != nil {
+		return err
+	}
+	if a.previous, err = a.previousResult(); err != nil {
+		return err
+	}
+	if a.ipamCall.Stdin, err = a.ipamDocument(); err != nil {
+		return err
+	}
+	if a.routes, err = a.podRoutes(); err != nil {
+		return err
+	}
+	return a.awaitGates(ctx)
+}
+
+// run carries out the plan. Whatever it made or took before an error is
+// remembered for undo.
+func (a *addition) run(ctx context.Context) (*types100.Result, error) {
+	if err := a.open(ctx); err != nil {
+		return nil, err
+	}
+	store, err := a.look(ctx, a.ipam.queries(&a.ipamCall))
+	if err != nil {
+		return nil, err
+	}
+	if !a.id.IsKubernetes() && a.view.record != nil {
+		result, done, err := a.reuse(ctx)
+		if err != nil || done {
+			return result, err
+		}
+	}
+	assigned, err := a.takeAddresses(ctx, store)
+	if err != nil {
+		return nil, err
+	}
+	a.lock.Release()
+	return a.connect(ctx, assigned)
+}
+
+// takeAddresses asks the IPAM plugin. From the first try on it may hold
+// something for us, also if it fails.
+func (a *addition) takeAddresses(ctx context.Context, store datastore.Store) (*types100.Result, error) {
+	call, err := a.azureInput(a.ipamCall)
+	if err != nil {
+		return nil, err
+	}
+	a.taken = true
+	assigned, err := a.callIPAM(ctx, &call, store)
+	if err != nil {
+		return nil, err
+	}
+	if len(assigned.IPs) == 0 {
+		return nil, cnierr.New(cnierr.Unclassified, "IPAM plugin %q returned no address: check its configuration", a.conf.IPAM.Type)
+	}
+	return assigned, a.rememberAzure(assigned)
+}
+
+// connect has the data plane connect the pod and records the endpoint.
+func (a *addition) connect(ctx context.Context, assigned *types100.Result) (*types100.Result, error) {
+	addresses := addressesOf(assigned)
+	if err := a.enableHost(ctx, addresses); err != nil {
+		return nil, err
+	}
+	link, err := a.dataplane.Add(ctx, dataplane.Request{
+		Attachment: a.id.Attachment, Kubernetes: a.id.IsKubernetes(), Namespace: a.call.Netns,
+		HostInterface: a.id.HostInterface(a.prefix), SecondInterface: a.id.SecondHostInterface(a.prefix),
+		Addresses: addresses, Routes: a.routes,
+		MTU: a.mtu, Queues: a.conf.NumQueues, Device: a.conf.DeviceType,
+		AllowIPForwarding: a.conf.ContainerSettings.AllowIPForwarding,
+		SkipHostRoutes:    a.isMigrationTarget(assigned),
+		RecordAtStart:     a.view.asRecord(), ReadRecord: a.readRecord,
+	})
+	if err != nil {
+		return nil, err
+	}
+	a.made = &link
+	if err := a.record(ctx, link, addresses); err != nil {
+		return nil, err
+	}
+	return a.result(assigned, link), nil
+}
+
+// isMigrationTarget: calico-ipam returns no routes for the target of a virtual
+// machine's migration, whose address still belongs to another node (network
+// plugin contract 6.2 step 6).
+func (a *addition) isMigrationTarget(assigned *types100.Result) bool {
+	return a.id.IsKubernetes() && a.conf.IPAM.Type == "calico-ipam" && len(assigned.Routes) == 0
+}
+
+// undo takes back what this call made and took. Its failures are logged: the
+// first error is what the runtime must hear, and its DEL tries again.
+func (a *addition) undo(ctx context.Context) {
+	ctx, cancel := cleanupContext(ctx)
+	defer cancel()
+	if a.made != nil {
+		if err := a.dataplane.Undo(ctx, *a.made); err != nil {
+			a.log.Error("the interface of a failed ADD stays until DEL", "interface", a.made.HostInterface, "error", err)
+		}
+	}
+	if a.taken {
+		a.releaseTaken(ctx)
+	}
+}
+
+// releaseTaken runs the IPAM plugin's DEL, unless an interface of this
+// container is there: all its addresses hang on one handle, and DEL would free
+// the one in use. They then stay until the container's last DEL.
+func (a *addition) releaseTaken(ctx context.Context) {
+	used, err := a.hasInterface(ctx, func(dataplane.Found) bool { return true })
+	if err != nil || used {
+		a.log.Warn("addresses taken by a failed ADD stay on their handle until the container's last DEL",
+			"handle", a.id.HandleID(), "error", err)
+		return
+	}
+	call := a.ipamCall
+	call.Verb = invocation.Del
+	if err := a.deleteIPAM(ctx, call); err != nil {
+		a.log.Error("addresses of a failed ADD stay until DEL", "handle", a.id.HandleID(), "error", err)
+	}
+}
+
+// hasInterface reports whether this container has an interface in this network
+// on the host for which which is true.
+func (s *session) hasInterface(ctx context.Context, which func(dataplane.Found) bool) (bool, error) {
+	owned, err := s.dataplane.Owned(ctx)
+	if err != nil {
+		return false, err
+	}
+	for _, found := range owned {
+		if found.Owner.HasContainer(s.call.ContainerID) && found.Owner.InNetwork(s.conf.Name) && which(found) {
+			return true, nil
+		}
+	}
+	return false, nil
+}

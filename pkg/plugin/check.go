@@ -1,0 +1,128 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/connect"
+	"calico-cni/pkg/dataplane"
+	"calico-cni/pkg/invocation"
+	"calico-cni/pkg/ipamplugin"
+	"calico-cni/pkg/model"
+	"calico-cni/pkg/netconf"
+)
+
+// Check compares the host, the record and the allocation with what ADD
+// returned, and names every difference (Linux data plane contract 9.2).
+func (p *Plugin) Check(ctx context.Context, call *invocation.Call) error {
+	s, err := p.begin(call)
+	if err != nil {
+		return err
+	}
+	defer s.end()
+	s.warn()
+	if err := s.validate(); err != nil {
+		return err
+	}
+	if err := s.identify(); err != nil {
+		return err
+	}
+	previous, err := ipamplugin.Previous(s.conf.CNIVersion, s.conf.PrevResult)
+	if err != nil {
+		return err
+	}
+	if err := s.dataplane.Validate(call.Netns); err != nil {
+		return err
+	}
+	if err := s.findIPAM(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.conf.Timeout())
+	defer cancel()
+	return connect.Explain(s.check(ctx, previous))
+}
+
+func (s *session) check(ctx context.Context, previous *types100.Result) error {
+	if err := s.open(ctx); err != nil {
+		return err
+	}
+	record, _, err := s.reread(ctx)
+	if err != nil {
+		return err
+	}
+	expected := s.expectation(previous)
+	differences, err := s.dataplane.Differences(ctx, expected)
+	if err != nil {
+		return err
+	}
+	ofRecord, err := s.recordDifferences(ctx, record, expected.Addresses)
+	if err != nil {
+		return err
+	}
+	differences = append(differences, ofRecord...)
+	call := *s.call
+	if call.Stdin, err = s.ipamDocument(); err != nil {
+		return err
+	}
+	if _, err := s.callIPAM(ctx, &call, s.store); err != nil {
+		if len(differences) == 0 {
+			return err
+		}
+		differences = append(differences, err.Error())
+	}
+	if len(differences) > 0 {
+		return cnierr.New(cnierr.CheckFailed, "container %s, interface %s: %s; delete the container so that it is networked again",
+			s.call.ContainerID, s.call.IfName, strings.Join(differences, "; "))
+	}
+	return nil
+}
+
+// expectation is what prevResult says of our interface.
+func (s *session) expectation(previous *types100.Result) dataplane.Expectation {
+	expected := dataplane.Expectation{
+		Attachment: s.id.Attachment, Namespace: s.call.Netns,
+		Addresses:     ipamplugin.Addresses(previous, s.call.IfName, s.call.Netns),
+		RoutesUnknown: s.conf.IPAM.Type == netconf.IPAMHostLocal && len(s.conf.IPAM.Routes) > 0,
+		SkipHostRoutes: s.id.IsKubernetes() && s.conf.IPAM.Type == netconf.IPAMCalico &&
+			len(previous.Routes) == 0,
+	}
+	for _, found := range previous.Interfaces {
+		if found.Name == s.call.IfName && found.Sandbox == s.call.Netns {
+			expected.MAC, expected.MTU = found.Mac, found.Mtu
+		}
+	}
+	return expected
+}
+
+// recordDifferences compares the record with this container and its addresses.
+// A pod's second interface has no record.
+func (s *session) recordDifferences(ctx context.Context, record *model.WorkloadEndpoint, addresses []netip.Addr) ([]string, error) {
+	second, err := s.hasInterface(ctx, func(found dataplane.Found) bool {
+		return found.Owner.Is(s.id.Attachment) && found.HostInterface == s.id.SecondHostInterface(s.prefix)
+	})
+	if err != nil || second && s.id.IsKubernetes() {
+		return nil, err
+	}
+	if record == nil {
+		return []string{"the endpoint record is missing"}, nil
+	}
+	var differences []string
+	if record.Spec.ContainerID != s.call.ContainerID {
+		differences = append(differences, fmt.Sprintf("the endpoint record %s/%s names container %q",
+			record.Metadata.Namespace, record.Metadata.Name, record.Spec.ContainerID))
+	}
+	recorded := asRecord(record).Addresses
+	for _, address := range addresses {
+		if !slices.Contains(recorded, address) {
+			differences = append(differences, fmt.Sprintf("the endpoint record %s/%s lacks address %s",
+				record.Metadata.Namespace, record.Metadata.Name, address))
+		}
+	}
+	return differences, nil
+}

@@ -1,0 +1,50 @@
+package plugin
+
+import (
+	"context"
+	"io"
+
+	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/netconf"
+	"calico-cni/pkg/nodename"
+)
+
+// TestConnection is the flag -t: it fails with code 100 unless the datastore of
+// the configuration answers within 2 s and says that it is ready.
+func (p *Plugin) TestConnection(ctx context.Context, configuration io.Reader) error {
+	ctx, cancel := context.WithTimeout(ctx, statusTime)
+	defer cancel()
+	if err := p.testConnection(ctx, configuration); err != nil {
+		failed := cnierr.New(cnierr.Startup, "data store connection failed")
+		failed.Details = err.Error()
+		return failed
+	}
+	return nil
+}
+
+func (p *Plugin) testConnection(ctx context.Context, configuration io.Reader) error {
+	document, err := io.ReadAll(configuration)
+	if err != nil {
+		return err
+	}
+	conf, err := netconf.Parse(document)
+	if err != nil {
+		return err
+	}
+	node, err := nodename.Resolve(conf)
+	if err != nil {
+		return err
+	}
+	connection, err := p.Open(ctx, conf, node)
+	if err != nil {
+		return err
+	}
+	answers, err := connection.Store.Read(ctx, readyQuery())
+	if err == nil {
+		err = ready(answers[0])
+	}
+	if closeErr := connection.Store.Close(); err == nil {
+		err = closeErr
+	}
+	return err
+}

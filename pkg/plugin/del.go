@@ -1,0 +1,177 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+
+	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/connect"
+	"calico-cni/pkg/dataplane"
+	"calico-cni/pkg/datastore"
+	"calico-cni/pkg/invocation"
+)
+
+// deletion is one DEL.
+type deletion struct {
+	*session
+	ipamCall invocation.Call
+	view     view
+	// ipamStore holds what the IPAM plugin reads first.
+	ipamStore datastore.Store
+}
+
+// Del removes what belongs to this container and interface, and nothing else
+// (network plugin contract 6.5). It may be repeated.
+func (p *Plugin) Del(ctx context.Context, call *invocation.Call) error {
+	s, err := p.begin(call)
+	if err != nil {
+		return err
+	}
+	defer s.end()
+	s.warn()
+	s.warnPlaceholders()
+	if err := s.identify(); err != nil {
+		return err
+	}
+	if err := s.findIPAM(); err != nil {
+		return err
+	}
+	d := &deletion{session: s, ipamCall: *call}
+	if d.ipamCall.Stdin, err = s.ipamDocument(); err != nil {
+		return err
+	}
+	s.lockIPAM(ctx)
+	ctx, cancel := context.WithTimeout(ctx, s.conf.Timeout())
+	defer cancel()
+	return connect.Explain(d.run(ctx))
+}
+
+func (d *deletion) run(ctx context.Context) error {
+	if err := d.open(ctx); err != nil {
+		return err
+	}
+	var err error
+	d.view, d.ipamStore, err = d.look(ctx, d.ipam.queries(&d.ipamCall))
+	if err != nil {
+		return err
+	}
+	if d.id.IsKubernetes() {
+		return d.kubernetes(ctx)
+	}
+	return d.other(ctx)
+}
+
+// kubernetes deletes in the order endpoint, interface, addresses: an address
+// stays allocated as long as anything uses it.
+func (d *deletion) kubernetes(ctx context.Context) error {
+	if err := d.deleteRecord(ctx); err != nil {
+		return err
+	}
+	interfaceErr := d.deleteInterface(ctx)
+	if interfaceErr != nil && cnierr.CodeOf(interfaceErr) != cnierr.OwnNamespace {
+		return interfaceErr
+	}
+	if err := d.release(ctx); err != nil {
+		return err
+	}
+	return interfaceErr
+}
+
+// other deletes in the order addresses, endpoint, interface, and reports the
+// first failure when all is done.
+func (d *deletion) other(ctx context.Context) error {
+	releaseErr := d.release(ctx)
+	if err := d.deleteRecord(ctx); err != nil {
+		return errors.Join(releaseErr, err)
+	}
+	if err := d.deleteInterface(ctx); err != nil {
+		return errors.Join(releaseErr, err)
+	}
+	return releaseErr
+}
+
+func (d *deletion) deleteInterface(ctx context.Context) error {
+	return d.dataplane.Delete(ctx, dataplane.Removal{
+		Attachment: d.id.Attachment, Namespace: d.call.Netns, Record: d.view.asRecord(),
+	})
+}
+
+// deleteRecord deletes the endpoint if it is this container's and this
+// interface's. The revision guards what was decided.
+func (d *deletion) deleteRecord(ctx context.Context) error {
+	var err error
+	for range recordTries {
+		mine, ownErr := d.ownsRecord(ctx)
+		if ownErr != nil || !mine {
+			return ownErr
+		}
+		remove := datastore.Remove(endpointKey(d.view.record), d.view.revision)
+		if _, err = d.store.Write(ctx, datastore.Step{remove}); err == nil {
+			return nil
+		}
+		unknown := datastore.ReasonOf(err) == datastore.OutcomeUnknown
+		if errors.Is(err, datastore.ErrUnavailable) && !unknown {
+			return err
+		}
+		var readErr error
+		if d.view.record, d.view.revision, readErr = d.reread(ctx); readErr != nil {
+			return errors.Join(err, readErr)
+		}
+	}
+	return cnierr.New(cnierr.TryAgainLater, "deleting the endpoint record, tried %d times: %w; another writer keeps changing it", recordTries, err)
+}
+
+// ownsRecord reports whether this DEL must delete the record.
+func (d *deletion) ownsRecord(ctx context.Context) (bool, error) {
+	record := d.view.record
+	if record == nil {
+		d.log.Warn("no endpoint record: going on")
+		return false, nil
+	}
+	if id := record.Spec.ContainerID; id != "" && id != d.call.ContainerID {
+		d.log.Info("the endpoint record is a newer sandbox's and stays", "container_of_record", id)
+		return false, nil
+	}
+	if !d.id.IsKubernetes() {
+		return record.Spec.Endpoint == d.call.IfName, nil
+	}
+	// The record of the pod's first interface outlives the DEL of a second.
+	first, err := d.hasInterface(ctx, func(found dataplane.Found) bool {
+		return found.HostInterface == record.Spec.InterfaceName && !found.Owner.Is(d.id.Attachment)
+	})
+	return !first, err
+}
+
+// release runs the IPAM plugin's DEL, unless another interface of this
+// container remains: the addresses of a container hang on one handle, and are
+// freed with its last interface.
+func (d *deletion) release(ctx context.Context) error {
+	other, err := d.hasInterface(ctx, func(found dataplane.Found) bool { return !found.Owner.Is(d.id.Attachment) })
+	if err != nil {
+		return err
+	}
+	if other {
+		d.log.Info("another interface of the container remains: its addresses stay")
+		return nil
+	}
+	return d.releaseFrom(ctx, d.ipamCall, d.ipamStore)
+}
+
+// deleteIPAM runs the IPAM plugin's DEL on the session's own connection.
+func (s *session) deleteIPAM(ctx context.Context, call invocation.Call) error {
+	return s.releaseFrom(ctx, call, s.store)
+}
+
+func (s *session) releaseFrom(ctx context.Context, call invocation.Call, store datastore.Store) error {
+	call, skip, err := s.azureRelease(call)
+	if err != nil || skip {
+		return err
+	}
+	if _, err := s.callIPAM(ctx, &call, store); err != nil {
+		return err
+	}
+	if err := s.forgetAzure(); err != nil {
+		return err
+	}
+	return s.disableHost(ctx)
+}

@@ -1,0 +1,145 @@
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/containernetworking/cni/pkg/invoke"
+	"github.com/containernetworking/cni/pkg/types"
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+
+	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/datastore"
+	"calico-cni/pkg/invocation"
+	"calico-cni/pkg/ipamplugin"
+	"calico-cni/pkg/netconf"
+)
+
+// delegate is the IPAM plugin of the configuration: our own in this process,
+// or any by execution. The two ways give the same results and errors.
+type delegate interface {
+	inProcess() bool
+	// queries is what the verb of the call reads first, if it runs in this
+	// process.
+	queries(call *invocation.Call) []datastore.Query
+	// run carries out the verb of the call. store is the connection that a
+	// plugin in this process shares; locked says that the IPAM lock is held.
+	run(ctx context.Context, call *invocation.Call, store datastore.Store, locked bool) (types.Result, error)
+}
+
+// findIPAM chooses the way. The executable is looked for where a runtime
+// looks: it must be there even if its code runs here, so that removing it
+// takes effect.
+func (s *session) findIPAM() error {
+	name := s.conf.IPAM.Type
+	path, err := invoke.FindInPath(name, filepath.SplitList(s.call.Path))
+	if err != nil {
+		return cnierr.New(cnierr.InvalidConfiguration,
+			"network configuration key ipam.type: plugin %q is not in CNI_PATH (%s): install it there", name, s.call.Path)
+	}
+	if name == netconf.IPAMCalico && s.SameBuild(path) {
+		s.ipam = ownIPAM{session: s}
+		return nil
+	}
+	s.ipam = executedIPAM{session: s, path: path}
+	return nil
+}
+
+// callIPAM runs a verb of the IPAM plugin. Its error keeps its code.
+func (s *session) callIPAM(ctx context.Context, call *invocation.Call, store datastore.Store) (*types100.Result, error) {
+	result, err := s.ipam.run(ctx, call, store, s.lock.Held())
+	if err != nil {
+		return nil, cnierr.Wrap(cnierr.Unclassified, err, fmt.Sprintf("IPAM plugin %q, verb %s", s.conf.IPAM.Type, call.Verb))
+	}
+	if result == nil {
+		return nil, nil
+	}
+	converted, err := types100.NewResultFromResult(result)
+	if err != nil {
+		return nil, cnierr.New(cnierr.Undecodable, "result of IPAM plugin %q: %w", s.conf.IPAM.Type, err)
+	}
+	return converted, nil
+}
+
+// ownIPAM runs the IPAM plugin's code in this process.
+type ownIPAM struct{ *session }
+
+func (o ownIPAM) inProcess() bool { return true }
+
+func (o ownIPAM) plugin(shared *ipamplugin.Shared) *ipamplugin.Plugin {
+	return &ipamplugin.Plugin{
+		Open: o.Open, Stderr: o.Stderr, GOOS: o.GOOS, Now: o.Now, NotesDirectory: o.NotesDirectory, Shared: shared,
+	}
+}
+
+func (o ownIPAM) queries(call *invocation.Call) []datastore.Query {
+	plugin := o.plugin(&ipamplugin.Shared{Log: o.log})
+	switch call.Verb {
+	case invocation.Add:
+		return plugin.AddQueries(call)
+	case invocation.Del:
+		return plugin.DelQueries(call)
+	case invocation.Status:
+		return plugin.StatusQueries()
+	}
+	return nil
+}
+
+func (o ownIPAM) run(ctx context.Context, call *invocation.Call, store datastore.Store, locked bool) (types.Result, error) {
+	plugin := o.plugin(&ipamplugin.Shared{Store: store, Log: o.log, Locked: locked})
+	result, err := invocation.Guarded(o.Stderr, func() (types.Result, error) {
+		return invocation.Dispatch(ctx, plugin, call)
+	})
+	if err != nil {
+		return nil, asPrinted(err)
+	}
+	if result == nil {
+		return nil, nil
+	}
+	// An executed plugin's result passes through the configuration's version.
+	return result.GetAsVersion(invocation.ResultVersion(o.conf.CNIVersion))
+}
+
+// asPrinted is the error object that the executable would have printed.
+func asPrinted(err error) error {
+	var coded *cnierr.Error
+	details := ""
+	if errors.As(err, &coded) {
+		details = coded.Details
+	}
+	return &types.Error{Code: uint(cnierr.CodeOf(err)), Msg: err.Error(), Details: details}
+}
+
+// executedIPAM executes a plugin per the CNI protocol.
+type executedIPAM struct {
+	*session
+	path string
+}
+
+func (executedIPAM) inProcess() bool { return false }
+
+func (executedIPAM) queries(*invocation.Call) []datastore.Query { return nil }
+
+func (e executedIPAM) run(ctx context.Context, call *invocation.Call, _ datastore.Store, _ bool) (types.Result, error) {
+	environ := environment(call.Environ(e.Environ()))
+	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: e.Stderr}}
+	if call.Verb == invocation.Add {
+		return invoke.ExecPluginWithResult(ctx, e.path, call.Stdin, environ, exec)
+	}
+	return nil, invoke.ExecPluginWithoutResult(ctx, e.path, call.Stdin, environ, exec)
+}
+
+// environment is a complete environment for the protocol library.
+type environment []string
+
+// AsEnv implements invoke.CNIArgs.
+func (e environment) AsEnv() []string { return e }
+
+// unknownVerb reports whether an executed IPAM plugin does not know a verb
+// that came with CNI 1.1.
+func unknownVerb(err error) bool {
+	code := cnierr.CodeOf(err)
+	return code == cnierr.UnsupportedVersion || code == cnierr.InvalidEnvironment
+}

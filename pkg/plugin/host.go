@@ -1,0 +1,95 @@
+package plugin
+
+import (
+	"context"
+	"net/netip"
+
+	"calico-cni/pkg/datastore"
+	"calico-cni/pkg/model"
+)
+
+// Where no node agent runs, this plugin does what pods need of the host:
+// forwarding and masquerading ("where we go beyond the reference" 7).
+
+// usageQueries ask for the pools and for all blocks of the embedded datastore,
+// which serves one host.
+func usageQueries() []datastore.Query {
+	return []datastore.Query{
+		datastore.ListResources{Kind: model.KindIPPool},
+		datastore.ListBlocks{Family: model.IPv4},
+		datastore.ListBlocks{Family: model.IPv6},
+	}
+}
+
+// poolsAnswer is the place of the pools among the answers to usageQueries.
+const poolsAnswer = 0
+
+// allocated tells of which families addresses are in use.
+func allocated(usage []datastore.Answer) map[model.Family]bool {
+	used := map[model.Family]bool{}
+	for _, answer := range usage[poolsAnswer+1:] {
+		for _, entry := range answer.Entries {
+			if block, ok := entry.Value.(*model.Block); ok && !block.Empty() {
+				used[model.FamilyOf(block.CIDR.Addr())] = true
+			}
+		}
+	}
+	return used
+}
+
+// poolRanges are the ranges whose traffic to outside all pools is masqueraded,
+// and the ranges of all pools. Pools whose range cannot be read are left out.
+func poolRanges(answer datastore.Answer) (masqueraded, all []netip.Prefix) {
+	for _, entry := range answer.Entries {
+		pool, ok := entry.Value.(*model.IPPool)
+		if !ok {
+			continue
+		}
+		cidr, err := pool.CIDR()
+		if err != nil {
+			continue
+		}
+		all = append(all, cidr)
+		if pool.NATOutgoing {
+			masqueraded = append(masqueraded, cidr)
+		}
+	}
+	return masqueraded, all
+}
+
+// enableHost makes the host serve pods with these addresses.
+func (s *session) enableHost(ctx context.Context, addresses []netip.Addr) error {
+	if !s.embedded {
+		return nil
+	}
+	var ipv4, ipv6 bool
+	for _, address := range addresses {
+		ipv4, ipv6 = ipv4 || address.Is4(), ipv6 || address.Is6()
+	}
+	if err := s.Host.EnableForwarding(ctx, ipv4, ipv6); err != nil {
+		return err
+	}
+	answers, err := s.store.Read(ctx, datastore.ListResources{Kind: model.KindIPPool})
+	if err != nil {
+		return err
+	}
+	masqueraded, all := poolRanges(answers[0])
+	return s.Host.EnsureMasquerade(ctx, masqueraded, all)
+}
+
+// disableHost removes the masquerading after the last address is free. The
+// IPAM lock, if held, keeps an ADD from taking one in between; an ADD after it
+// makes the table again.
+func (s *session) disableHost(ctx context.Context) error {
+	if !s.embedded {
+		return nil
+	}
+	usage, err := s.store.Read(ctx, usageQueries()...)
+	if err != nil {
+		return err
+	}
+	if used := allocated(usage); used[model.IPv4] || used[model.IPv6] {
+		return nil
+	}
+	return s.Host.RemoveMasquerade(ctx)
+}

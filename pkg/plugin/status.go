@@ -1,0 +1,100 @@
+package plugin
+
+import (
+	"context"
+	"time"
+
+	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/datastore"
+	"calico-cni/pkg/invocation"
+	"calico-cni/pkg/ipamplugin"
+	"calico-cni/pkg/model"
+	"calico-cni/pkg/netconf"
+	"calico-cni/pkg/nodename"
+)
+
+// statusTime bounds STATUS whatever hangs.
+const statusTime = 2 * time.Second
+
+// Status says whether pods can be networked (code 50 if not) and whether those
+// that run are served (code 51 if not), with one datastore request ("where we
+// go beyond the reference" 1).
+func (p *Plugin) Status(ctx context.Context, call *invocation.Call) error {
+	s, err := p.begin(call)
+	if err != nil {
+		return err
+	}
+	defer s.end()
+	if err := s.validate(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, statusTime)
+	defer cancel()
+	if err := nodename.Present(s.conf); err != nil {
+		return ipamplugin.NotAvailable(err)
+	}
+	if err := s.identify(); err != nil {
+		return err
+	}
+	if err := s.findIPAM(); err != nil {
+		return cnierr.New(cnierr.NotAvailable, "pods cannot be networked: %w", err)
+	}
+	return s.status(ctx)
+}
+
+func (s *session) status(ctx context.Context) error {
+	if err := s.open(ctx); err != nil {
+		return ipamplugin.NotAvailable(err)
+	}
+	call := *s.call
+	own := []datastore.Query{readyQuery()}
+	if s.embedded {
+		own = append(own, usageQueries()...)
+	}
+	answers, store, err := datastore.Prefetch(ctx, s.store, own, s.ipam.queries(&call))
+	if err != nil {
+		return ipamplugin.NotAvailable(err)
+	}
+	if err := ready(answers[0]); err != nil {
+		return ipamplugin.NotAvailable(err)
+	}
+	if call.Stdin, err = s.ipamDocument(); err != nil {
+		return err
+	}
+	if _, err := s.callIPAM(ctx, &call, store); err != nil {
+		if s.ipam.inProcess() || !unknownVerb(err) {
+			return err
+		}
+		s.log.Debug("the IPAM plugin does not know STATUS", "error", err)
+	}
+	return s.hostStatus(ctx, answers[1:])
+}
+
+// hostStatus looks at what running pods need of the host.
+func (s *session) hostStatus(ctx context.Context, usage []datastore.Answer) error {
+	ipv4, ipv6 := true, false
+	if s.conf.IPAM.Type == netconf.IPAMCalico {
+		ipv4, ipv6 = s.conf.IPAM.AssignsIPv4(), s.conf.IPAM.AssignsIPv6()
+	}
+	if !s.embedded {
+		return s.Host.Forwarding(ipv4, ipv6)
+	}
+	// Forwarding and masquerading are switched on by the first ADD.
+	used := allocated(usage)
+	if err := s.Host.Forwarding(ipv4 && used[model.IPv4], ipv6 && used[model.IPv6]); err != nil {
+		return err
+	}
+	masqueraded, _ := poolRanges(usage[poolsAnswer])
+	if len(masqueraded) == 0 || !used[model.IPv4] && !used[model.IPv6] {
+		return nil
+	}
+	present, err := s.Host.MasqueradePresent(ctx)
+	if err != nil {
+		return cnierr.New(cnierr.LimitedConnectivity, "looking for the masquerading of pods: %w", err)
+	}
+	if !present {
+		return cnierr.New(cnierr.LimitedConnectivity,
+			"the nftables table that masquerades pods is gone, so they reach nothing outside this host: any ADD makes it again")
+	}
+	return nil
+}
