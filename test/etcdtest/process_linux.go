@@ -1,0 +1,113 @@
+package etcdtest
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	startTimeout = 60 * time.Second
+	askAgain     = 10 * time.Millisecond
+)
+
+// process is one run of a server.
+type process struct {
+	command *exec.Cmd
+	output  bytes.Buffer
+	exited  chan struct{}
+}
+
+// Stop kills the server, as a crash would. Its data stays.
+func (s *Server) Stop() { s.kill() }
+
+// Restart starts the server on its data and address, and waits until it serves.
+func (s *Server) Restart(t testing.TB) {
+	t.Helper()
+	if err := s.launch(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.ready(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Pause stops the server's process: its sockets stay open and never answer.
+func (s *Server) Pause(t testing.TB) {
+	t.Helper()
+	s.signal(t, syscall.SIGSTOP)
+}
+
+// Resume ends a pause.
+func (s *Server) Resume(t testing.TB) {
+	t.Helper()
+	s.signal(t, syscall.SIGCONT)
+}
+
+func (s *Server) signal(t testing.TB, signal syscall.Signal) {
+	t.Helper()
+	if err := s.process.command.Process.Signal(signal); err != nil {
+		t.Fatalf("sending %v to the etcd server: %v", signal, err)
+	}
+}
+
+func (s *Server) kill() {
+	if s.process == nil {
+		return
+	}
+	_ = s.process.command.Process.Kill() // fails if it is gone, which is fine
+	<-s.process.exited
+	s.process = nil
+}
+
+// launch starts the process from a thread of its own: the kernel kills the
+// child when the thread that started it ends, so that no server outlives the
+// test binary, however that dies.
+func (s *Server) launch() error {
+	binary, err := serverBinary()
+	if err != nil {
+		return err
+	}
+	run := &process{command: exec.Command(binary, s.arguments()...), exited: make(chan struct{})}
+	run.command.Stdout, run.command.Stderr = &run.output, &run.output
+	run.command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer close(run.exited)
+		err := run.command.Start()
+		started <- err
+		if err == nil {
+			_ = run.command.Wait() // killed, in the end
+		}
+	}()
+	if err := <-started; err != nil {
+		return fmt.Errorf("starting the etcd server: %w", err)
+	}
+	s.process = run
+	return nil
+}
+
+// ready waits until the server serves.
+func (s *Server) ready() error {
+	client := http.Client{Timeout: time.Second}
+	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); {
+		if response, err := client.Get(s.metricsURL + "/readyz"); err == nil {
+			response.Body.Close()
+			if response.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-s.process.exited:
+			return fmt.Errorf("the etcd server ended: %s", &s.process.output)
+		case <-time.After(askAgain):
+		}
+	}
+	return fmt.Errorf("the etcd server does not serve after %v", startTimeout)
+}

@@ -1,0 +1,153 @@
+package etcdtest
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Options says what kind of server to start.
+type Options struct {
+	// TLS makes the server speak TLS and demand a client certificate.
+	TLS bool
+}
+
+// Server is an etcd server process of the test.
+type Server struct {
+	// Endpoint is the URL for clients.
+	Endpoint string
+	// CAFile, CertFile and KeyFile are what a client of a TLS server needs.
+	CAFile, CertFile, KeyFile string
+
+	name       string
+	directory  string
+	peerURL    string
+	metricsURL string
+	serverTLS  []string
+	cluster    string
+	process    *process
+}
+
+// Start runs one server until the test ends.
+func Start(t testing.TB, options Options) *Server {
+	t.Helper()
+	server, err := newServer("single", t.TempDir(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.cluster = server.member()
+	t.Cleanup(server.kill)
+	server.Restart(t)
+	return server
+}
+
+// StartCluster runs a cluster of servers until the test ends.
+func StartCluster(t testing.TB, members int) []*Server {
+	t.Helper()
+	servers := make([]*Server, members)
+	names := make([]string, members)
+	for i := range servers {
+		server, err := newServer(fmt.Sprintf("member%d", i), t.TempDir(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(server.kill)
+		servers[i], names[i] = server, server.member()
+	}
+	for _, server := range servers {
+		server.cluster = strings.Join(names, ",")
+		if err := server.launch(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, server := range servers {
+		if err := server.ready(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return servers
+}
+
+// Main runs the tests of a package with one server that all of them may use:
+// they wipe it, and do not run in parallel. It returns the exit code.
+func Main(m *testing.M, use func(*Server)) int {
+	directory, err := os.MkdirTemp("", "etcdtest-")
+	if err != nil {
+		return failed(err)
+	}
+	defer os.RemoveAll(directory)
+	server, err := newServer("shared", directory, Options{})
+	if err != nil {
+		return failed(err)
+	}
+	defer server.kill()
+	server.cluster = server.member()
+	if err := server.launch(); err != nil {
+		return failed(err)
+	}
+	if err := server.ready(); err != nil {
+		return failed(err)
+	}
+	use(server)
+	return m.Run()
+}
+
+func failed(err error) int {
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+func newServer(name, directory string, options Options) (*Server, error) {
+	addresses, err := freeAddresses(3)
+	if err != nil {
+		return nil, err
+	}
+	server := &Server{
+		Endpoint:   "http://" + addresses[0],
+		name:       name,
+		directory:  directory,
+		peerURL:    "http://" + addresses[1],
+		metricsURL: "http://" + addresses[2],
+	}
+	if options.TLS {
+		server.Endpoint = "https://" + addresses[0]
+		return server, server.makeCertificates()
+	}
+	return server, nil
+}
+
+func (s *Server) member() string { return s.name + "=" + s.peerURL }
+
+// freeAddresses finds loopback addresses that nothing listens on.
+func freeAddresses(count int) ([]string, error) {
+	addresses := make([]string, count)
+	for i := range addresses {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("finding a free port: %w", err)
+		}
+		defer listener.Close()
+		addresses[i] = listener.Addr().String()
+	}
+	return addresses, nil
+}
+
+func (s *Server) arguments() []string {
+	return append([]string{
+		"--name", s.name,
+		"--data-dir", filepath.Join(s.directory, "data"),
+		"--listen-client-urls", s.Endpoint,
+		"--advertise-client-urls", s.Endpoint,
+		"--listen-peer-urls", s.peerURL,
+		"--initial-advertise-peer-urls", s.peerURL,
+		"--initial-cluster", s.cluster,
+		"--listen-metrics-urls", s.metricsURL,
+		"--heartbeat-interval", "20",
+		"--election-timeout", "200",
+		"--unsafe-no-fsync",
+		"--log-level", "error",
+	}, s.serverTLS...)
+}
