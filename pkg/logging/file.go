@@ -30,7 +30,7 @@ type rotatingFile struct {
 	limits limits
 
 	mu   sync.Mutex
-	file *os.File // nil after close, or if it could not be opened again
+	file *os.File // nil after close
 }
 
 func openFile(path string, limits limits) (*rotatingFile, error) {
@@ -58,9 +58,6 @@ func (r *rotatingFile) Write(record []byte) (int, error) {
 	if r.isFull(len(record)) {
 		r.underLock(func() { r.rotate(len(record)) })
 	}
-	if r.file == nil {
-		return 0, fs.ErrClosed
-	}
 	return r.file.Write(record)
 }
 
@@ -80,7 +77,7 @@ func (r *rotatingFile) open() error {
 	if info, err := os.Stat(r.path); err == nil && info.Mode()&(fs.ModeDir|fs.ModeNamedPipe|fs.ModeSocket) != 0 {
 		return fmt.Errorf("opening the log file %s: it is a directory, pipe or socket", r.path)
 	}
-	file, err := os.OpenFile(r.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	file, err := openAppend(r.path)
 	if err != nil {
 		return fmt.Errorf("opening the log file: %w", err)
 	}
@@ -117,26 +114,28 @@ func (r *rotatingFile) rotate(more int) {
 	if !r.isFull(more) {
 		return
 	}
-	r.shift()
-	// Windows renames no file that somebody has open, not even its own. While
-	// another process has it, the file grows until one finds itself alone.
-	_ = r.file.Close()
-	r.file = nil
-	_ = os.Rename(r.path, r.rotated(1))
+	// If a file cannot be moved, this one grows until the next try.
+	if r.shift() != nil || os.Rename(r.path, r.rotated(1)) != nil {
+		return
+	}
 	_ = r.open()
 	r.removeExpired()
 }
 
 // shift makes <path>.1 free: it moves files up to the first gap, which a
-// process killed here may have left, or over the oldest one.
-func (r *rotatingFile) shift() {
+// process killed here may have left, or over the oldest one. It stops at the
+// first failure, lest a file be moved over one that should have been kept.
+func (r *rotatingFile) shift() error {
 	free := 1
 	for free < r.limits.count && exists(r.rotated(free)) {
 		free++
 	}
 	for n := free; n > 1; n-- {
-		_ = os.Rename(r.rotated(n-1), r.rotated(n))
+		if err := os.Rename(r.rotated(n-1), r.rotated(n)); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 func (r *rotatingFile) rotated(n int) string { return r.path + "." + strconv.Itoa(n) }

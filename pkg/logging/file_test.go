@@ -169,6 +169,22 @@ func TestRotationFillsAGap(t *testing.T) {
 	}
 }
 
+func TestRotationThatFailsKeepsAll(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "cni.log")
+	if err := os.WriteFile(path+".1", []byte("aa"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	// A directory that is not empty cannot be replaced.
+	if err := os.MkdirAll(filepath.Join(path+".2", "d"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, openTestFile(t, path, limits{size: 2, count: 2}), "bb", "cc")
+	if got := read(t, path) + "|" + read(t, path+".1"); got != "bbcc|aa" {
+		t.Errorf("files hold %q", got)
+	}
+}
+
 func TestFollowsTheRotationOfAnother(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "cni.log")
