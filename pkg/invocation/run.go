@@ -1,6 +1,7 @@
 package invocation
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,9 +38,14 @@ type Process struct {
 	Stderr        io.Writer
 }
 
-// resultVersionIfNone is the form of a result if the configuration names no
-// version: the first one that runtimes of that time could read.
-const resultVersionIfNone = "0.2.0"
+// ResultVersion is the version of a result for a configuration's version: a
+// configuration that names none is of a time whose runtimes read 0.2.0.
+func ResultVersion(configured string) string {
+	if configured == "" {
+		return "0.2.0"
+	}
+	return configured
+}
 
 // Run serves one call and returns the exit status. Stdout receives the result
 // of ADD or the version document, or one error object, or nothing.
@@ -86,17 +92,16 @@ func serve(ctx context.Context, p Process, plugin Plugin, call *Call) (configure
 	if err := versionServes(call.Verb, configured); err != nil {
 		return configured, err
 	}
-	result, err := Guarded(p.Stderr, func() (types.Result, error) { return dispatch(ctx, plugin, call) })
+	result, err := Guarded(p.Stderr, func() (types.Result, error) { return Dispatch(ctx, plugin, call) })
 	if err != nil || call.Verb != Add {
 		return configured, err
 	}
-	if configured == "" {
-		configured = resultVersionIfNone
-	}
-	return configured, printResult(p.Stdout, result, configured)
+	return configured, printResult(p.Stdout, result, ResultVersion(configured))
 }
 
-func dispatch(ctx context.Context, plugin Plugin, call *Call) (types.Result, error) {
+// Dispatch calls the method of the call's verb. The result is nil for all
+// verbs but ADD.
+func Dispatch(ctx context.Context, plugin Plugin, call *Call) (types.Result, error) {
 	switch call.Verb {
 	case Add:
 		return plugin.Add(ctx, call)
@@ -142,14 +147,18 @@ func configuredVersion(document []byte) (string, error) {
 		CNIVersion json.RawMessage `json:"cniVersion"`
 	}
 	if err := json.Unmarshal(document, &configuration); err != nil {
-		return version.Current(), cnierr.New(cnierr.Undecodable, "the network configuration on stdin is not a JSON object: %w", err)
+		if json.Valid(document) {
+			return version.Current(), cnierr.New(cnierr.InvalidConfiguration, "the network configuration on stdin is no JSON object: %w", err)
+		}
+		return version.Current(), cnierr.New(cnierr.Undecodable, "the network configuration on stdin is not JSON%s: %w", emptiness(document), err)
 	}
 	var text string
 	if configuration.CNIVersion == nil {
 		return "", nil
 	}
 	if err := json.Unmarshal(configuration.CNIVersion, &text); err != nil {
-		return version.Current(), cnierr.New(cnierr.Undecodable, "cniVersion: want a string such as \"1.1.0\", found %s", configuration.CNIVersion)
+		return version.Current(), cnierr.New(cnierr.InvalidConfiguration,
+			"network configuration key cniVersion: want a string such as \"1.1.0\", found %s", configuration.CNIVersion)
 	}
 	return text, nil
 }
@@ -163,6 +172,14 @@ func firstVersion(verb Verb) string {
 		return "1.1.0"
 	}
 	return "0.1.0"
+}
+
+// emptiness names the commonest cause: a runtime that wrote nothing.
+func emptiness(document []byte) string {
+	if len(bytes.TrimSpace(document)) == 0 {
+		return ", it is empty"
+	}
+	return ""
 }
 
 func versionServes(verb Verb, configured string) error {

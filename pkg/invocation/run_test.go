@@ -233,9 +233,10 @@ func TestErrorObject(t *testing.T) {
 		code   cnierr.Code
 		parts  []string
 	}{
+		"empty":                 {&recorder{}, ``, cnierr.Undecodable, []string{"empty"}},
 		"not JSON":              {&recorder{}, `{`, cnierr.Undecodable, []string{"stdin"}},
-		"an array":              {&recorder{}, `[]`, cnierr.Undecodable, nil},
-		"version not a string":  {&recorder{}, `{"cniVersion":1}`, cnierr.Undecodable, []string{"cniVersion", "1"}},
+		"an array":              {&recorder{}, `[]`, cnierr.InvalidConfiguration, nil},
+		"version not a string":  {&recorder{}, `{"cniVersion":1}`, cnierr.InvalidConfiguration, []string{"cniVersion", "1"}},
 		"coded":                 {&recorder{err: cnierr.New(cnierr.NameTaken, "taken")}, minimal, cnierr.NameTaken, []string{"taken"}},
 		"no code":               {&recorder{err: errors.New("odd")}, minimal, cnierr.Unclassified, []string{"odd"}},
 		"of an executed plugin": {&recorder{err: cnierr.Wrap(cnierr.Unclassified, executed, "IPAM")}, minimal, 42, []string{"IPAM", "no"}},
