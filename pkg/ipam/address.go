@@ -55,6 +55,9 @@ func (a *Allocator) AssignAddress(ctx context.Context, r AddressRequest) (netip.
 	}
 	d := &addressAssignment{request: &r, facts: e.facts, transactional: a.store.Transactional()}
 	if err := e.run(ctx, d.decide); err != nil {
+		if undone := e.undo(ctx, r.HandleID, r.Attributes); undone != nil {
+			err = errors.Join(err, undone)
+		}
 		return netip.Prefix{}, err
 	}
 	return netip.PrefixFrom(r.Addr, d.block.Bits()), nil
@@ -74,8 +77,8 @@ func (d *addressAssignment) decide() (decision, error) {
 		return decision{}, err
 	}
 	d.block = p.blockOf(d.request.Addr)
-	if len(d.facts.obtained) > 0 {
-		return decision{}, nil
+	if _, done := d.facts.obtained[d.block]; done {
+		return decision{final: d.confirm()}, nil
 	}
 	family := model.FamilyOf(d.request.Addr)
 	if _, known := d.facts.answered[ownAffinities(d.request.Host, family)]; !known {
@@ -94,6 +97,16 @@ func (d *addressAssignment) decide() (decision, error) {
 	}
 	b.taken = []netip.Addr{d.request.Addr}
 	return decision{final: draft.plan()}, nil
+}
+
+// confirm plans what an engine without transactions may have left undone once
+// the address was taken.
+func (d *addressAssignment) confirm() *plan {
+	draft := newDraft(d.facts, d.request.HandleID, d.request.Attributes)
+	if d.facts.unconfirmed(d.block) {
+		draft.own(d.block)
+	}
+	return draft.plan()
 }
 
 func (d *addressAssignment) pool() (pool, error) {
@@ -225,7 +238,7 @@ func (a *Allocator) AllocationsByHandle(ctx context.Context, id string) ([]Alloc
 	if handle == nil {
 		return nil, fmt.Errorf("%s: %w", model.HandleKey{ID: ids[0]}, datastore.ErrNotFound)
 	}
-	cidrs := blocksOf(handle)
+	cidrs := sortedPrefixes(handle.Blocks)
 	if len(cidrs) == 0 {
 		return nil, nil
 	}

@@ -3,7 +3,6 @@ package ipam
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/datastore"
@@ -46,8 +45,8 @@ func (a *Allocator) Assign(ctx context.Context, r Request) (Result, error) {
 		err = d.refused
 	}
 	if err != nil && (len(r.families()) > 1 || d.refused == nil) {
-		if undone := e.undo(ctx, r.HandleID); undone != nil {
-			err = errors.Join(err, fmt.Errorf("giving back what was assigned already: %w", undone))
+		if undone := e.undo(ctx, r.HandleID, r.Attributes); undone != nil {
+			err = errors.Join(err, undone)
 		}
 		d.result.forget()
 	}
@@ -136,21 +135,3 @@ func (d *assignment) final(draft *draft, more bool) *plan {
 func (r *Result) forget() { r.IPv4.drop(); r.IPv6.drop() }
 
 func (a *Assignment) drop() { a.Addresses, a.Pools = nil, nil }
-
-// undo gives back what a failed request has already written, within a deadline
-// of its own.
-func (e *engine) undo(ctx context.Context, handleID string) error {
-	if len(e.facts.obtained) == 0 || handleID == "" {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
-	defer cancel()
-	var releases []Release
-	for _, addresses := range e.facts.obtained {
-		for _, addr := range addresses {
-			releases = append(releases, Release{Addr: addr, HandleID: handleID})
-		}
-	}
-	_, _, err := e.ReleaseAddresses(ctx, releases)
-	return err
-}

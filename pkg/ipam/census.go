@@ -54,6 +54,17 @@ func (c *census) overlaps(cidr netip.Prefix) bool {
 	return false
 }
 
+// holding returns the block that an address lies in.
+func (c *census) holding(addr netip.Addr) (netip.Prefix, bool) {
+	single := netip.PrefixFrom(addr, addr.BitLen())
+	for _, cidr := range append(ancestors(single, largestHostBits), single) {
+		if c.exists[cidr] {
+			return cidr, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
 // ancestors returns the larger prefixes round cidr that hold at most
 // 2^hostBits addresses, the largest first.
 func ancestors(cidr netip.Prefix, hostBits int) []netip.Prefix {

@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -125,14 +126,15 @@ func (d *draft) plan() *plan {
 	return p
 }
 
+// countInHandle writes the handle only if it does not count right already.
 func (d *draft) countInHandle(p *plan) {
-	if d.handleID == "" || len(p.taken) == 0 {
+	if d.handleID == "" || len(p.taken)+len(d.facts.surplus) == 0 {
 		return
 	}
 	known := d.facts.handles[d.handleID]
 	handle := &model.Handle{}
 	if known.value != nil {
-		handle = known.value.Clone()
+		handle = lessened(known.value, d.facts.surplus)
 	}
 	if handle.Blocks == nil {
 		handle.Blocks = map[netip.Prefix]int{}
@@ -140,5 +142,8 @@ func (d *draft) countInHandle(p *plan) {
 	for cidr, taken := range p.taken {
 		handle.Blocks[cidr] += len(taken)
 	}
-	p.handles = []edit{{model.HandleKey{ID: d.handleID}, handle, known.revision}}
+	if known.value != nil && maps.Equal(handle.Blocks, known.value.Blocks) {
+		return
+	}
+	p.handles = []edit{handleEdit(d.handleID, handle, known.revision)}
 }

@@ -66,6 +66,8 @@ type engine struct {
 	*Allocator
 	facts  *facts
 	warned int
+	// unsettled is a plan of which it is not known how far it got.
+	unsettled *plan
 }
 
 func (a *Allocator) engine(host string) *engine {
@@ -157,11 +159,8 @@ func (e *engine) write(ctx context.Context, p *plan) error {
 		}
 		e.facts.lostRace(p)
 	case unknownOutcome(err):
-		err = e.read(ctx, gets(p.written())...)
-		if err == nil && e.facts.done(p) {
-			e.facts.obtain(p)
-			return nil
-		}
+		p.uncertain = true
+		err = e.settle(ctx, p)
 	}
 	if err != nil {
 		return err

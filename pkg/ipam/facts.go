@@ -34,8 +34,10 @@ type facts struct {
 	census     *census
 	answered   map[datastore.Query]datastore.Answer
 	walks      map[model.Family]*walk
-	// obtained are addresses that this verb has already written.
+	// obtained are addresses that this verb has already written; surplus is
+	// what it has counted in the handle beyond them.
 	obtained     map[netip.Prefix][]netip.Addr
+	surplus      map[netip.Prefix]int
 	warnings     []string
 	poolWarnings map[string]bool
 }
@@ -51,6 +53,7 @@ func newFacts(now time.Time, host string) *facts {
 		answered:     map[datastore.Query]datastore.Answer{},
 		walks:        map[model.Family]*walk{},
 		obtained:     map[netip.Prefix][]netip.Addr{},
+		surplus:      map[netip.Prefix]int{},
 		poolWarnings: map[string]bool{},
 	}
 }
@@ -274,29 +277,12 @@ func (f *facts) learnWritten(p *plan, written datastore.Written) {
 			f.learnEntry(datastore.Entry{Key: e.key, Value: e.value, Revision: written[e.key]})
 		}
 	}
-	f.obtain(p)
-}
-
-// obtain records that the addresses of a plan are allocated.
-func (f *facts) obtain(p *plan) {
 	for cidr, addresses := range p.taken {
 		f.obtained[cidr] = append(f.obtained[cidr], addresses...)
 	}
-}
-
-// done reports whether a plan whose outcome was unknown has been carried out:
-// its blocks hold its addresses for its holder, timestamp included (IPAM
-// contract 5.2). A plan that takes none is simply decided anew.
-func (f *facts) done(p *plan) bool {
-	for cidr, addresses := range p.taken {
-		block := f.blocks[cidr].value
-		for _, addr := range addresses {
-			if block == nil || !block.HeldBy(addr, p.holder) {
-				return false
-			}
-		}
+	if !p.takesBack {
+		f.surplus = map[netip.Prefix]int{}
 	}
-	return len(p.taken) > 0
 }
 
 // lostRace forgets this host's affinities if a block to be claimed went to
@@ -319,4 +305,12 @@ func ownAffinities(host string, family model.Family) datastore.Query {
 func (f *facts) known(cidr netip.Prefix) bool {
 	_, ok := f.blocks[cidr]
 	return ok
+}
+
+// unconfirmed reports whether a block of ours still lacks its affinity: an
+// engine without transactions may stop in between.
+func (f *facts) unconfirmed(cidr netip.Prefix) bool {
+	affinity := f.affinities[f.affinityKey(cidr)].value
+	block := f.blocks[cidr].value
+	return block != nil && block.Affinity == f.owner() && (affinity == nil || !affinity.State.Confirmed())
 }

@@ -47,6 +47,10 @@ type plan struct {
 	taken map[netip.Prefix][]netip.Addr
 	// holder is who gets them.
 	holder model.Attribute
+	// blocksDone: on an engine without transactions, the blocks are written.
+	blocksDone bool
+	// uncertain: the answer to a write was lost.
+	uncertain bool
 }
 
 // confirmed is what every affinity of ours says (IPAM contract 5.2).

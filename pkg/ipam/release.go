@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"context"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -43,7 +44,7 @@ func (a *Allocator) ReleaseByHandle(ctx context.Context, ids ...string) error {
 	if err := e.run(ctx, d.decide); err != nil {
 		return err
 	}
-	e.returnUnselected(ctx, d.touched)
+	e.returnUnselected(ctx, sortedPrefixes(d.touched))
 	return nil
 }
 
@@ -52,6 +53,11 @@ type handleRelease struct {
 	facts   *facts
 	ids     []string
 	touched map[netip.Prefix]bool
+	// found are blocks known to hold a handle's addresses, whatever the
+	// handle says.
+	found map[string][]netip.Prefix
+	// stale tells which allocations are to be released; nil: all.
+	stale func(*model.Attribute) bool
 }
 
 func (d *handleRelease) decide() (decision, error) {
@@ -60,11 +66,11 @@ func (d *handleRelease) decide() (decision, error) {
 	edited := map[netip.Prefix]*model.Block{}
 	for _, id := range d.ids {
 		handle := d.facts.handles[id]
-		if handle.value == nil {
-			continue
+		left := &model.Handle{}
+		if handle.value != nil {
+			left = handle.value.Clone()
 		}
-		emptied := handle.value.Clone()
-		for _, cidr := range blocksOf(handle.value) {
+		for _, cidr := range d.blocksOf(id, left) {
 			if !d.facts.known(cidr) {
 				out.needs = append(out.needs, datastore.Get{Key: model.BlockKey{CIDR: cidr}})
 				continue
@@ -72,10 +78,11 @@ func (d *handleRelease) decide() (decision, error) {
 			if out.more = out.more || len(edited) >= maxMutations/2; out.more {
 				break
 			}
-			edited[cidr] = d.facts.freed(edited[cidr], cidr, id)
-			delete(emptied.Blocks, cidr)
+			edited[cidr] = d.free(edited[cidr], cidr, id, left)
 		}
-		p.handles = append(p.handles, handleEdit(id, emptied, handle.revision))
+		if handle.value != nil && (len(left.Blocks) == 0 || !maps.Equal(left.Blocks, handle.value.Blocks)) {
+			p.handles = append(p.handles, handleEdit(id, left, handle.revision))
+		}
 	}
 	if len(out.needs) > 0 {
 		return decision{needs: distinct(out.needs)}, nil
@@ -85,14 +92,17 @@ func (d *handleRelease) decide() (decision, error) {
 	return out, nil
 }
 
-// blocksOf lists a handle's blocks in the order of their text.
-func blocksOf(handle *model.Handle) []netip.Prefix {
-	var out []netip.Prefix
+// blocksOf lists the blocks that may hold a handle's addresses, in the order
+// of their text.
+func (d *handleRelease) blocksOf(id string, handle *model.Handle) []netip.Prefix {
+	all := map[netip.Prefix]bool{}
 	for cidr := range handle.Blocks {
-		out = append(out, cidr)
+		all[cidr] = true
 	}
-	slices.SortFunc(out, func(a, b netip.Prefix) int { return strings.Compare(a.String(), b.String()) })
-	return out
+	for _, cidr := range d.found[id] {
+		all[cidr] = true
+	}
+	return sortedPrefixes(all)
 }
 
 func distinct(queries []datastore.Query) []datastore.Query {
@@ -113,24 +123,33 @@ func handleEdit(id string, handle *model.Handle, revision datastore.Revision) ed
 	return edit{key, handle, revision}
 }
 
-// freed returns the block without the handle's addresses; nil if nothing has
-// to be written.
-func (f *facts) freed(edited *model.Block, cidr netip.Prefix, id string) *model.Block {
+// free releases a handle's addresses in a block and takes the block from the
+// handle, whatever that counted. It returns nil if the block need not be
+// written.
+func (d *handleRelease) free(edited *model.Block, cidr netip.Prefix, id string, left *model.Handle) *model.Block {
 	block := edited
 	if block == nil {
-		block = f.blocks[cidr].value
+		block = d.facts.blocks[cidr].value
 	}
+	delete(left.Blocks, cidr)
 	if block == nil {
 		return nil
 	}
 	held := block.Held(id)
+	if d.stale != nil {
+		all := len(held)
+		held = slices.DeleteFunc(held, func(ordinal int) bool { return !d.stale(block.HolderOf(ordinal)) })
+		if kept := all - len(held); kept > 0 && left.Blocks != nil {
+			left.Blocks[cidr] = kept
+		}
+	}
 	if len(held) == 0 {
 		return edited
 	}
 	if edited == nil {
 		block = block.Clone()
 	}
-	block.Release(held, f.now, f.cooldown())
+	block.Release(held, d.facts.now, d.facts.cooldown())
 	return block
 }
 
@@ -159,19 +178,3 @@ func releasedBlock(block *model.Block, revision datastore.Revision) edit {
 	block.Stamp()
 	return edit{key, block, revision}
 }
-
-// Release asks for one address to be given back.
-type Release struct {
-	Addr netip.Addr
-	// HandleID must match the holder's; empty: any.
-	HandleID string
-	// Sequence must match the allocation's sequence number; nil: any.
-	Sequence *uint64
-}
-
-// ReleaseAddresses x.
-func (a *Allocator) ReleaseAddresses(ctx context.Context, releases []Release) (unallocated []netip.Addr, released []Release, err error) {
-	return nil, nil, nil
-}
-
-func (e *engine) returnUnselected(ctx context.Context, touched map[netip.Prefix]bool) {}

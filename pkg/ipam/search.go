@@ -39,11 +39,23 @@ type search struct {
 	side  *plan
 	// more is true if the draft is as large as one write should be.
 	more bool
+	// ensure asks for a block, not for addresses; ensured is the block.
+	ensure  bool
+	ensured netip.Prefix
 }
 
 func (s *search) waiting() bool { return len(s.needs) > 0 || s.side != nil }
 
-func (s *search) remaining() int { return s.result.Requested - len(s.result.Addresses) }
+// remaining is how many addresses, or blocks to ensure, are still wanted.
+func (s *search) remaining() int {
+	if s.ensure {
+		if s.ensured.IsValid() {
+			return 0
+		}
+		return 1
+	}
+	return s.result.Requested - len(s.result.Addresses)
+}
 
 // run decides. An error is what the request fails with once the draft, which
 // may hold some addresses, is written.
@@ -76,8 +88,12 @@ func (s *search) run() error {
 func (s *search) begin() {
 	*s.result = Assignment{Family: s.family, Requested: s.request.count(s.family)}
 	for cidr, addresses := range s.facts.obtained {
-		if model.FamilyOf(cidr.Addr()) == s.family {
-			s.record(cidr, addresses)
+		if model.FamilyOf(cidr.Addr()) != s.family {
+			continue
+		}
+		s.record(cidr, addresses)
+		if s.facts.unconfirmed(cidr) {
+			s.draft.own(cidr)
 		}
 	}
 }
@@ -182,7 +198,7 @@ func (s *search) useOwnBlock(cidr netip.Prefix) {
 	case block == nil || block.Affinity != s.facts.owner():
 		s.owned--
 		s.drop(cidr)
-	case block.Available(s.facts.reserved.contains) > 0:
+	case s.ensure || block.Available(s.facts.reserved.contains) > 0:
 		s.take(cidr, s.draft.own(cidr))
 	}
 }
@@ -204,6 +220,10 @@ func (s *search) release(leaving []netip.Prefix) {
 }
 
 func (s *search) take(cidr netip.Prefix, b *blockDraft) {
+	if s.ensure {
+		s.ensured = cidr
+		return
+	}
 	s.record(cidr, s.draft.allocate(b, s.remaining()))
 }
 
@@ -226,6 +246,9 @@ func blockLimit(request, cluster int) int {
 }
 
 func (s *search) mayClaim() error {
+	if s.ensure {
+		return nil
+	}
 	limit := blockLimit(s.request.MaxBlocks, s.facts.config.MaxBlocksPerHost)
 	if s.owned >= limit {
 		s.say(fmt.Sprintf("Need to allocate an IPAM block but could not - limit of %d blocks reached for this node", limit))
@@ -271,7 +294,7 @@ func (s *search) useWalked() {
 			s.take(cidr, s.draft.own(cidr))
 		}
 	}
-	strict := s.facts.config.StrictAffinity
+	strict := s.facts.config.StrictAffinity || s.ensure
 	for _, cidr := range w.lenders {
 		if strict || s.remaining() == 0 {
 			break

@@ -173,29 +173,3 @@ func (w *walk) endBatch(f *facts) {
 		w.done = true
 	}
 }
-
-// releaseAffinity plans the end of a host's claim on a block: the block is
-// deleted if it is empty, else it stays without an owner (IPAM contract 3.3,
-// 5.2).
-func releaseAffinity(f *facts, key model.AffinityKey) *plan {
-	p := &plan{takesBack: true}
-	if affinity := f.affinities[key]; affinity.value != nil {
-		p.released = []edit{{key: key, revision: affinity.revision}}
-	} else {
-		p.guards = []edit{{key: key}}
-	}
-	known := f.blocks[key.CIDR]
-	blockKey := model.BlockKey{CIDR: key.CIDR}
-	switch {
-	case known.value == nil || known.value.Affinity != key.Owner():
-		p.guards = append(p.guards, edit{key: blockKey, revision: known.revision})
-	case known.value.Empty():
-		p.blocks = []edit{{key: blockKey, revision: known.revision}}
-	default:
-		block := known.value.Clone()
-		block.Disown()
-		block.Stamp()
-		p.blocks = []edit{{blockKey, block, known.revision}}
-	}
-	return p
-}
