@@ -3,6 +3,7 @@ package ipamplugin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/connect"
+	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/invocation"
 )
 
@@ -37,7 +39,7 @@ func (p *Plugin) Check(ctx context.Context, call *invocation.Call) error {
 		return err
 	}
 	held, err := s.allocator().AddressesByHandle(ctx, s.id.HandleID())
-	if err != nil {
+	if err != nil && !errors.Is(err, datastore.ErrNotFound) {
 		return connect.Explain(err)
 	}
 	var missing []string

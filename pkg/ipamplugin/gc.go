@@ -2,6 +2,9 @@ package ipamplugin
 
 import (
 	"context"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
 
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/connect"
@@ -26,14 +29,17 @@ func (p *Plugin) GC(ctx context.Context, call *invocation.Call) error {
 	if err != nil || !present || s.conf.DisableGC {
 		return err
 	}
+	return s.collect(ctx, Stale(s.conf.Name, s.id.Node, valid, s.notes(), s.Now()))
+}
+
+// Stale asks the allocator for what containers of a network hold on a node
+// that are not among the valid attachments.
+func Stale(network, node string, valid []types.GCAttachment, notes []string, now time.Time) ipam.GCRequest {
 	containers := make(map[string]bool, len(valid))
 	for _, attachment := range valid {
 		containers[attachment.ContainerID] = true
 	}
-	request := ipam.GCRequest{
-		Network: s.conf.Name, Host: s.id.Node, ValidContainers: containers, Before: s.Now(), NoteIDs: s.notes(),
-	}
-	return s.collect(ctx, request)
+	return ipam.GCRequest{Network: network, Host: node, ValidContainers: containers, Before: now, NoteIDs: notes}
 }
 
 func (s *session) collect(ctx context.Context, request ipam.GCRequest) error {
@@ -49,8 +55,8 @@ func (s *session) collect(ctx context.Context, request ipam.GCRequest) error {
 	if err := s.open(ctx); err != nil {
 		return err
 	}
-	collected, err := s.allocator().ReleaseStale(ctx, request)
-	for _, id := range collected.Handles {
+	released, err := s.allocator().ReleaseStale(ctx, request)
+	for _, id := range released {
 		s.log.Info("released the addresses of a container that is gone", "handle", id)
 		s.removeNote(id)
 	}

@@ -17,15 +17,16 @@ import (
 // release, so GC finds addresses that no block of this host tells of ("where
 // we go beyond the reference" 6). Notes are best effort: none fails a verb.
 
-func (s *session) notePath(handleID string) string {
+func notePath(directory, handleID string) string {
 	sum := sha256.Sum256([]byte(handleID))
-	return filepath.Join(s.NotesDirectory, hex.EncodeToString(sum[:]))
+	return filepath.Join(directory, hex.EncodeToString(sum[:]))
 }
 
 func (s *session) writeNote() {
+	path := notePath(s.NotesDirectory, s.id.HandleID())
 	err := os.MkdirAll(s.NotesDirectory, 0o755)
 	if err == nil {
-		err = os.WriteFile(s.notePath(s.id.HandleID()), []byte(s.id.HandleID()), 0o600)
+		err = os.WriteFile(path, []byte(s.id.HandleID()), 0o600)
 	}
 	if err != nil {
 		s.log.Warn("the attachment note was not written; GC may not find this container's addresses if it is lost", "error", err)
@@ -33,28 +34,36 @@ func (s *session) writeNote() {
 }
 
 func (s *session) removeNote(handleID string) {
-	if err := os.Remove(s.notePath(handleID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(notePath(s.NotesDirectory, handleID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.log.Warn("the attachment note was not removed", "error", err)
 	}
 }
 
-// notes returns the handle ids of this network's notes. Other files in the
-// directory are not notes.
-func (s *session) notes() []string {
-	entries, err := os.ReadDir(s.NotesDirectory)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.log.Warn("the attachment notes cannot be read", "error", err)
+// Notes returns the handle ids of a network's notes in a directory. Files that
+// are no notes are passed over.
+func Notes(directory, network string) ([]string, error) {
+	entries, err := os.ReadDir(directory)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
 	}
 	var ids []string
 	for _, entry := range entries {
-		content, err := os.ReadFile(filepath.Join(s.NotesDirectory, entry.Name()))
-		if err != nil || len(entry.Name()) != 2*sha256.Size {
+		if len(entry.Name()) != hex.EncodedLen(sha256.Size) {
 			continue
 		}
-		id := string(content)
-		if s.notePath(id) == filepath.Join(s.NotesDirectory, entry.Name()) && strings.HasPrefix(id, s.conf.Name+".") {
-			ids = append(ids, id)
+		path := filepath.Join(directory, entry.Name())
+		content, err := os.ReadFile(path)
+		if err == nil && notePath(directory, string(content)) == path && strings.HasPrefix(string(content), network+".") {
+			ids = append(ids, string(content))
 		}
+	}
+	return ids, err
+}
+
+func (s *session) notes() []string {
+	ids, err := Notes(s.NotesDirectory, s.conf.Name)
+	if err != nil {
+		s.log.Warn("the attachment notes cannot be read: addresses borrowed by lost containers are not found", "error", err)
 	}
 	return ids
 }

@@ -125,7 +125,7 @@ func (d *deletion) deleteRecord(ctx context.Context) error {
 func (d *deletion) ownsRecord(ctx context.Context) (bool, error) {
 	record := d.view.record
 	if record == nil {
-		d.log.Warn("no endpoint record: going on")
+		d.log.Info("no endpoint record: it was deleted before, or never made")
 		return false, nil
 	}
 	if id := record.Spec.ContainerID; id != "" && id != d.call.ContainerID {

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
+	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/ipam"
 	"calico-cni/pkg/model"
 	"calico-cni/pkg/netconf"
@@ -50,7 +52,7 @@ func (a *addition) reconnect(ctx context.Context) (result *types100.Result, done
 		return nil, false, nil
 	}
 	held, err := ipam.New(a.store, ipam.Options{Now: a.Now, Logger: a.log}).AddressesByHandle(ctx, a.id.HandleID())
-	if err != nil {
+	if err != nil && !errors.Is(err, datastore.ErrNotFound) {
 		return nil, false, err
 	}
 	for _, address := range recorded {

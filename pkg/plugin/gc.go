@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
 
@@ -150,11 +151,7 @@ func (c *collection) staleWorkloads(ctx context.Context, owned []dataplane.Found
 		}
 	}
 	if c.conf.IPAM.Type == netconf.IPAMCalico {
-		holders, err := ipam.New(c.store, ipam.Options{Now: c.Now, Logger: c.log}).Holders(ctx, c.id.Node, c.conf.Name)
-		c.note(err)
-		for _, holder := range holders {
-			add(holder.ContainerID, holder.Namespace, holder.Pod)
-		}
+		c.note(c.staleHolders(ctx, add))
 	}
 	for _, found := range owned {
 		if found.Owner.InNetwork(c.conf.Name) {
@@ -162,6 +159,31 @@ func (c *collection) staleWorkloads(ctx context.Context, owned []dataplane.Found
 		}
 	}
 	return stale
+}
+
+// staleHolders finds the containers that hold addresses, with their pods.
+func (c *collection) staleHolders(ctx context.Context, add func(containerID, namespace, pod string)) error {
+	notes, err := ipamplugin.Notes(c.NotesDirectory, c.conf.Name)
+	if err != nil {
+		c.log.Warn("the attachment notes cannot be read", "error", err)
+	}
+	allocator := ipam.New(c.store, ipam.Options{Now: c.Now, Logger: c.log})
+	ids, err := allocator.StaleHandles(ctx, ipamplugin.Stale(c.conf.Name, c.id.Node, c.valid, notes, c.Now()))
+	if err != nil {
+		return err
+	}
+	for _, id := range ids {
+		containerID := strings.TrimPrefix(id, c.conf.Name+".")
+		add(containerID, "", "")
+		held, err := allocator.AllocationsByHandle(ctx, id)
+		if err != nil && !errors.Is(err, datastore.ErrNotFound) {
+			return err
+		}
+		for _, allocation := range held {
+			add(containerID, allocation.Attributes["namespace"], allocation.Attributes["pod"])
+		}
+	}
+	return nil
 }
 
 // deleteRecord deletes the records of a workload that name its container.
