@@ -1,0 +1,130 @@
+package masquerade
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"slices"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/userdata"
+	"sigs.k8s.io/knftables"
+
+	"calico-cni/pkg/cnierr"
+)
+
+// The one table that is ours, and its chain.
+const (
+	tableName = "calico-cni"
+	chainName = "postrouting"
+)
+
+// Ensure makes the table right for the pools. Only what differs is written, in
+// one transaction; without a pool with natOutgoing there is no table.
+func Ensure(ctx context.Context, pools []Pool) error { return kernelTable().ensure(ctx, pools) }
+
+// Present reports whether the table does what the pools need. It starts no
+// process.
+func Present(_ context.Context, pools []Pool) (bool, error) { return kernelTable().present(pools) }
+
+// Remove deletes the table; one that is gone is no error.
+func Remove(ctx context.Context) error { return kernelTable().ensure(ctx, nil) }
+
+// table is how the table is read and written. Reading asks the kernel, because
+// it is done by every ADD; writing runs nft.
+type table struct {
+	// read lists the comments of the chain's rules; exists is false if there
+	// is no such table.
+	read  func() (found []string, exists bool, err error)
+	write func() (knftables.Interface, error)
+}
+
+func kernelTable() table { return table{read: readComments, write: runNFT} }
+
+func (t table) present(pools []Pool) (bool, error) {
+	want := desiredRules(pools)
+	found, exists, err := t.read()
+	if err != nil {
+		return false, cnierr.New(cnierr.NetlinkRefused,
+			"reading nftables table %s: %w; the plugin must run as root and the kernel must have nf_tables", tableName, err)
+	}
+	return exists == (len(want) > 0) && slices.Equal(found, comments(want)), nil
+}
+
+func (t table) ensure(ctx context.Context, pools []Pool) error {
+	if ok, err := t.present(pools); ok || err != nil {
+		return err
+	}
+	nft, err := t.write()
+	if err != nil {
+		return err
+	}
+	if err := nft.Run(ctx, transaction(nft, desiredRules(pools))); err != nil {
+		return cnierr.New(cnierr.NetlinkRefused,
+			"writing nftables table %s: %w; the kernel must have nf_tables with masquerading (nft_masq), or set natOutgoing to false on the pools", tableName, err)
+	}
+	return nil
+}
+
+// transaction replaces whatever the table holds.
+func transaction(nft knftables.Interface, rules []rule) *knftables.Transaction {
+	tx := nft.NewTransaction()
+	// Adding first makes the deletion of a missing table no error.
+	tx.Add(&knftables.Table{})
+	if len(rules) == 0 {
+		tx.Delete(&knftables.Table{})
+		return tx
+	}
+	tx.Add(&knftables.Chain{
+		Name:     chainName,
+		Type:     knftables.PtrTo(knftables.NATType),
+		Hook:     knftables.PtrTo(knftables.PostroutingHook),
+		Priority: knftables.PtrTo(knftables.SNATPriority),
+	})
+	tx.Flush(&knftables.Chain{Name: chainName})
+	for _, r := range rules {
+		tx.Add(&knftables.Rule{Chain: chainName, Rule: r.text, Comment: knftables.PtrTo(r.comment)})
+	}
+	return tx
+}
+
+// runNFT is nftables through the program nft.
+func runNFT() (knftables.Interface, error) {
+	nft, err := knftables.New(knftables.InetFamily, tableName)
+	switch {
+	case err == nil:
+		return nft, nil
+	case errors.Is(err, exec.ErrNotFound):
+		return nil, cnierr.New(cnierr.NetlinkRefused,
+			"masquerading for pools with natOutgoing needs the program nft: %w; install the package nftables, or set natOutgoing to false on the pools", err)
+	}
+	return nil, cnierr.New(cnierr.NetlinkRefused,
+		"masquerading for pools with natOutgoing: %w; nft must be 1.0.1 or later and run as root", err)
+}
+
+// readComments asks the kernel for the rules of our chain, in the network
+// namespace of the calling thread.
+func readComments() (found []string, exists bool, err error) {
+	conn, err := nftables.New()
+	if err != nil {
+		return nil, false, err
+	}
+	// A list of rules does not tell a missing table from an empty one.
+	ours, err := conn.ListTableOfFamily(tableName, nftables.TableFamilyINet)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	rules, err := conn.GetRules(ours, &nftables.Chain{Name: chainName, Table: ours})
+	if err != nil {
+		return nil, false, err
+	}
+	for _, r := range rules {
+		comment, _ := userdata.GetString(r.UserData, userdata.TypeComment)
+		found = append(found, comment)
+	}
+	return found, true, nil
+}
