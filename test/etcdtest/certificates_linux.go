@@ -40,10 +40,10 @@ func (s *Server) makeCertificates() error {
 	s.CertFile, s.KeyFile, err = ca.issue("client", &x509.Certificate{
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	})
-	s.serverTLS = []string{
+	s.flags = append(s.flags,
 		"--cert-file", serverCert, "--key-file", serverKey,
 		"--trusted-ca-file", s.CAFile, "--client-cert-auth",
-	}
+	)
 	return err
 }
 

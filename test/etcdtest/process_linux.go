@@ -41,6 +41,12 @@ func (s *Server) Restart(t testing.TB) {
 func (s *Server) Pause(t testing.TB) {
 	t.Helper()
 	s.signal(t, syscall.SIGSTOP)
+	// The signal reaches one thread; the others stop a little later.
+	var status syscall.WaitStatus
+	pid := s.process.command.Process.Pid
+	if _, err := syscall.Wait4(pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		t.Fatalf("pausing the etcd server: %v", err)
+	}
 }
 
 // Resume ends a pause.

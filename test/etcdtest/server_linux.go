@@ -13,6 +13,8 @@ import (
 type Options struct {
 	// TLS makes the server speak TLS and demand a client certificate.
 	TLS bool
+	// Full makes the server refuse writes, as when its disk quota is used up.
+	Full bool
 }
 
 // Server is an etcd server process of the test.
@@ -26,7 +28,7 @@ type Server struct {
 	directory  string
 	peerURL    string
 	metricsURL string
-	serverTLS  []string
+	flags      []string
 	cluster    string
 	process    *process
 }
@@ -112,6 +114,9 @@ func newServer(name, directory string, options Options) (*Server, error) {
 		peerURL:    "http://" + addresses[1],
 		metricsURL: "http://" + addresses[2],
 	}
+	if options.Full {
+		server.flags = append(server.flags, "--quota-backend-bytes", "1")
+	}
 	if options.TLS {
 		server.Endpoint = "https://" + addresses[0]
 		return server, server.makeCertificates()
@@ -149,5 +154,5 @@ func (s *Server) arguments() []string {
 		"--election-timeout", "200",
 		"--unsafe-no-fsync",
 		"--log-level", "error",
-	}, s.serverTLS...)
+	}, s.flags...)
 }

@@ -90,10 +90,10 @@ func passing(err error) bool {
 func schemeHint(err error) string {
 	text := err.Error()
 	switch {
-	case strings.Contains(text, "first record does not look like a TLS handshake"):
-		return "the server does not speak TLS: its URL would begin with http://"
+	case strings.Contains(text, "first record does not look like a TLS handshake"), strings.Contains(text, "handshake failed: EOF"):
+		return "if the server does not speak TLS, its URL begins with http://"
 	case strings.Contains(text, "error reading server preface"):
-		return "the server does not speak plain HTTP/2: its URL may have to begin with https://"
+		return "if the server speaks TLS, its URL begins with https://"
 	}
 	return ""
 }

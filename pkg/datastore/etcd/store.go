@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 
 	"calico-cni/pkg/datastore"
 )
@@ -70,22 +71,25 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 }
 
 func clientConfig(endpoints []string, tlsConfig *tls.Config) clientv3.Config {
+	options := []grpc.DialOption{
+		grpc.WithStatsHandler(sentRecorder{}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 2 * time.Second},
+			MinConnectTimeout: dialTimeout,
+		}),
+	}
+	if tlsConfig != nil {
+		options = append(options, grpc.WithTransportCredentials(alertCredentials{credentials.NewTLS(tlsConfig)}))
+	}
 	return clientv3.Config{
 		Endpoints:            endpoints,
-		TLS:                  tlsConfig,
 		DialTimeout:          dialTimeout,
 		DialKeepAliveTime:    keepaliveTime,
 		DialKeepAliveTimeout: keepaliveTimeout,
 		MaxUnaryRetries:      1, // what may be repeated is decided in request.go
 		Logger:               zap.NewNop(),
-		DialOptions: []grpc.DialOption{
-			grpc.WithStatsHandler(sentRecorder{}),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)),
-			grpc.WithConnectParams(grpc.ConnectParams{
-				Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 2, Jitter: 0.2, MaxDelay: 2 * time.Second},
-				MinConnectTimeout: dialTimeout,
-			}),
-		},
+		DialOptions:          options,
 	}
 }
 
