@@ -2,6 +2,7 @@ package pair
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -19,9 +20,18 @@ const datastoreFile = "/var/lib/calico/cni/datastore.db"
 // of ours, so that a test does not believe what the code under test believes.
 type objects map[string]string
 
-// objects reads the embedded datastore; none if it was never made. A record is
-// a revision, a line feed and the value.
+// objects reads the host's datastore.
 func (h *host) objects(t *testing.T) objects {
+	t.Helper()
+	if h.etcd != nil {
+		return h.etcd.Get(t, "/calico/")
+	}
+	return h.embedded(t)
+}
+
+// embedded reads the embedded datastore; none if it was never made. A record
+// is a revision, a line feed and the value.
+func (h *host) embedded(t *testing.T) objects {
 	t.Helper()
 	found := objects{}
 	path := h.file(datastoreFile)
@@ -116,4 +126,47 @@ func (o objects) endpoints(t *testing.T) map[string]endpoint {
 		found[key[strings.LastIndex(key, "/")+1:]] = e
 	}
 	return found
+}
+
+// resourceRoot begins the keys of Calico's resources.
+const resourceRoot = "/calico/resources/v3/projectcalico.org/"
+
+// put writes objects as another program would; an empty value deletes.
+func (h *host) put(t *testing.T, changes objects) {
+	t.Helper()
+	db, err := bolt.Open(h.file(datastoreFile), 0o600, &bolt.Options{Timeout: 10 * time.Second})
+	if err != nil {
+		t.Fatalf("opening the datastore: %v", err)
+	}
+	defer db.Close()
+	err = db.Update(func(tx *bolt.Tx) error {
+		return tx.ForEach(func(_ []byte, bucket *bolt.Bucket) error {
+			for key, value := range changes {
+				if value == "" {
+					if err := bucket.Delete([]byte(key)); err != nil {
+						return err
+					}
+					continue
+				}
+				revision, err := bucket.NextSequence()
+				if err != nil {
+					return err
+				}
+				if err := bucket.Put([]byte(key), fmt.Appendf(nil, "%d\n%s", revision, value)); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		t.Fatalf("writing the datastore: %v", err)
+	}
+}
+
+// poolObject is a pool as calicoctl would write it; spec is the inside of its
+// spec object.
+func poolObject(name, spec string) objects {
+	return objects{resourceRoot + "ippools/" + name: `{"kind":"IPPool","apiVersion":"projectcalico.org/v3",` +
+		`"metadata":{"name":"` + name + `","creationTimestamp":null},"spec":{` + spec + `}}`}
 }

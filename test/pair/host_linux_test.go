@@ -1,6 +1,10 @@
 package pair
 
 import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +12,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"calico-cni/test/etcdtest"
 	"calico-cni/test/netns"
 )
 
@@ -16,6 +21,8 @@ type host struct {
 	network *netns.Namespace
 	links   *netlink.Handle
 	root    string
+	// etcd is nil if the datastore is the embedded one.
+	etcd *etcdtest.Server
 }
 
 // newHost makes a host with nothing but a loopback interface.
@@ -124,3 +131,33 @@ func (p *pod) second(ifName string) *pod {
 func (p *pod) alias() string { return "calico-cni/" + network + "/" + p.container + "/" + p.ifName }
 
 func (p *pod) handleID() string { return network + "." + p.container }
+
+// linkOf returns the host interface that a result names.
+func (h *host) linkOf(t *testing.T, r result) netlink.Link {
+	t.Helper()
+	link, err := h.links.LinkByName(r.Interfaces[0].Name)
+	if err != nil {
+		t.Fatalf("interface %s of the result: %v", r.Interfaces[0].Name, err)
+	}
+	return link
+}
+
+func digest(text string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(text))) }
+
+// check is a CHECK with the result of the pod's ADD.
+func (p *pod) check(t *testing.T, c config, added outcome) call {
+	t.Helper()
+	return p.verb(t, "CHECK", c.with("prevResult", json.RawMessage(added.stdout)))
+}
+
+// addRoute adds a host route as an agent or an administrator would.
+func (h *host) addRoute(t *testing.T, link netlink.Link, address string) {
+	t.Helper()
+	ip := net.ParseIP(address)
+	route := &netlink.Route{
+		LinkIndex: link.Attrs().Index, Scope: netlink.SCOPE_LINK, Dst: &net.IPNet{IP: ip, Mask: net.CIDRMask(32, 32)},
+	}
+	if err := h.links.RouteAdd(route); err != nil {
+		t.Fatalf("adding a route to %s: %v", address, err)
+	}
+}

@@ -87,3 +87,11 @@ func memory(path string, address, length uint64) []byte {
 	}
 	return buffer
 }
+
+// Index is the interface index in a link request (ifinfomsg, at 4).
+func (c Call) Index() int {
+	if len(c.Message) < netlinkHeader+8 {
+		return 0
+	}
+	return int(int32(binary.NativeEndian.Uint32(c.Message[netlinkHeader+4:])))
+}
