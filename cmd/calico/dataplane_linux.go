@@ -3,13 +3,12 @@ package main
 import (
 	"context"
 	"log/slog"
-	"net/netip"
-	"slices"
 
 	"calico-cni/linux"
 	"calico-cni/linux/masquerade"
 	"calico-cni/pkg/dataplane"
 	"calico-cni/pkg/invocation"
+	"calico-cni/pkg/plugin"
 )
 
 func newDataplane(call *invocation.Call, log *slog.Logger) dataplane.Dataplane {
@@ -25,16 +24,20 @@ func (host) EnableForwarding(ctx context.Context, ipv4, ipv6 bool) error {
 	return masquerade.EnableForwarding(ctx, ipv4, ipv6)
 }
 
-func (host) EnsureMasquerade(ctx context.Context, masqueraded, all []netip.Prefix) error {
-	pools := make([]masquerade.NATPool, len(all))
-	for i, cidr := range all {
-		pools[i] = masquerade.NATPool{CIDR: cidr, NATOutgoing: slices.Contains(masqueraded, cidr)}
+func (host) EnsureMasquerade(ctx context.Context, pools []plugin.NATPool) error {
+	return masquerade.Ensure(ctx, masqueradePools(pools))
+}
+
+func (host) MasqueradePresent(ctx context.Context, pools []plugin.NATPool) (bool, error) {
+	return masquerade.Present(ctx, masqueradePools(pools))
+}
+
+func (host) RemoveMasquerade(ctx context.Context) error { return masquerade.Remove(ctx) }
+
+func masqueradePools(pools []plugin.NATPool) []masquerade.Pool {
+	out := make([]masquerade.Pool, len(pools))
+	for i, pool := range pools {
+		out[i] = masquerade.Pool(pool)
 	}
-	return masquerade.EnsureMasquerade(ctx, pools)
+	return out
 }
-
-func (host) MasqueradePresent(ctx context.Context) (bool, error) {
-	return masquerade.MasqueradePresent(ctx)
-}
-
-func (host) RemoveMasquerade(ctx context.Context) error { return masquerade.RemoveMasquerade(ctx) }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"maps"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -132,7 +131,7 @@ func (f *fakeDataplane) Remove(_ context.Context, found dataplane.Found) error {
 // fakeHost records what a node agent's stand-in was asked for.
 type fakeHost struct {
 	forwarding error
-	masquerade []netip.Prefix
+	masquerade []NATPool
 	present    bool
 	failAdd    error
 }
@@ -144,12 +143,12 @@ func (h *fakeHost) Forwarding(ipv4, ipv6 bool) error {
 	return nil
 }
 func (h *fakeHost) EnableForwarding(context.Context, bool, bool) error { return h.failAdd }
-func (h *fakeHost) EnsureMasquerade(_ context.Context, masqueraded, _ []netip.Prefix) error {
-	h.masquerade, h.present = masqueraded, true
+func (h *fakeHost) EnsureMasquerade(_ context.Context, pools []NATPool) error {
+	h.masquerade, h.present = pools, true
 	return nil
 }
-func (h *fakeHost) MasqueradePresent(context.Context) (bool, error) { return h.present, nil }
-func (h *fakeHost) RemoveMasquerade(context.Context) error          { h.present = false; return nil }
+func (h *fakeHost) MasqueradePresent(context.Context, []NATPool) (bool, error) { return h.present, nil }
+func (h *fakeHost) RemoveMasquerade(context.Context) error                     { h.present = false; return nil }
 
 // node is a host on which the plugin runs, with a store in memory.
 type node struct {

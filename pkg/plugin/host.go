@@ -37,24 +37,18 @@ func allocated(usage []datastore.Answer) map[model.Family]bool {
 	return used
 }
 
-// poolRanges are the ranges whose traffic to outside all pools is masqueraded,
-// and the ranges of all pools. Pools whose range cannot be read are left out.
-func poolRanges(answer datastore.Answer) (masqueraded, all []netip.Prefix) {
+// natPools are the pools as masquerading needs them. Those whose range cannot
+// be read are left out.
+func natPools(answer datastore.Answer) []NATPool {
+	var pools []NATPool
 	for _, entry := range answer.Entries {
-		pool, ok := entry.Value.(*model.IPPool)
-		if !ok {
-			continue
-		}
-		cidr, err := pool.CIDR()
-		if err != nil {
-			continue
-		}
-		all = append(all, cidr)
-		if pool.NATOutgoing {
-			masqueraded = append(masqueraded, cidr)
+		if pool, ok := entry.Value.(*model.IPPool); ok {
+			if cidr, err := pool.CIDR(); err == nil {
+				pools = append(pools, NATPool{CIDR: cidr, NATOutgoing: pool.NATOutgoing})
+			}
 		}
 	}
-	return masqueraded, all
+	return pools
 }
 
 // enableHost makes the host serve pods with these addresses.
@@ -73,8 +67,7 @@ func (s *session) enableHost(ctx context.Context, addresses []netip.Addr) error 
 	if err != nil {
 		return err
 	}
-	masqueraded, all := poolRanges(answers[0])
-	return s.Host.EnsureMasquerade(ctx, masqueraded, all)
+	return s.Host.EnsureMasquerade(ctx, natPools(answers[0]))
 }
 
 // disableHost removes the masquerading after the last address is free. The

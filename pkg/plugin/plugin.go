@@ -52,11 +52,18 @@ type Host interface {
 	// Forwarding fails with code 51 if forwarding of a family is off.
 	Forwarding(ipv4, ipv6 bool) error
 	EnableForwarding(ctx context.Context, ipv4, ipv6 bool) error
-	// EnsureMasquerade makes traffic from the pools in masqueraded to outside
-	// all pools leave with the host's address.
-	EnsureMasquerade(ctx context.Context, masqueraded, all []netip.Prefix) error
-	MasqueradePresent(ctx context.Context) (bool, error)
+	// EnsureMasquerade makes traffic from pools with NATOutgoing to outside all
+	// pools leave with the host's address; without such a pool it does nothing.
+	EnsureMasquerade(ctx context.Context, pools []NATPool) error
+	// MasqueradePresent reports whether EnsureMasquerade would change nothing.
+	MasqueradePresent(ctx context.Context, pools []NATPool) (bool, error)
 	RemoveMasquerade(ctx context.Context) error
+}
+
+// NATPool is a pool's range, and whether what leaves it is masqueraded.
+type NATPool struct {
+	CIDR        netip.Prefix
+	NATOutgoing bool
 }
 
 // DefaultMTUFile is where a node agent writes the MTU.

@@ -84,17 +84,16 @@ func (s *session) hostStatus(ctx context.Context, usage []datastore.Answer) erro
 	if err := s.Host.Forwarding(ipv4 && used[model.IPv4], ipv6 && used[model.IPv6]); err != nil {
 		return err
 	}
-	masqueraded, _ := poolRanges(usage[poolsAnswer])
-	if len(masqueraded) == 0 || !used[model.IPv4] && !used[model.IPv6] {
+	if !used[model.IPv4] && !used[model.IPv6] {
 		return nil
 	}
-	present, err := s.Host.MasqueradePresent(ctx)
+	present, err := s.Host.MasqueradePresent(ctx, natPools(usage[poolsAnswer]))
 	if err != nil {
 		return cnierr.New(cnierr.LimitedConnectivity, "looking for the masquerading of pods: %w", err)
 	}
 	if !present {
 		return cnierr.New(cnierr.LimitedConnectivity,
-			"the nftables table that masquerades pods is gone, so they reach nothing outside this host: any ADD makes it again")
+			"the nftables table that masquerades pods is gone or changed, so they may reach nothing outside this host: any ADD makes it again")
 	}
 	return nil
 }
