@@ -81,7 +81,7 @@ func (a *Allocator) SetConfig(ctx context.Context, change func(*model.IPAMConfig
 		if err := checkConfig(&config); err != nil {
 			return decision{}, fmt.Errorf("changing the IPAM configuration: %w", err)
 		}
-		return decision{final: &plan{takesBack: true, handles: []edit{{model.IPAMConfigKey{}, &config, e.facts.configRev}}}}, nil
+		return decision{final: &plan{takesBack: true, blocks: []edit{{model.IPAMConfigKey{}, &config, e.facts.configRev}}}}, nil
 	})
 }
 

@@ -102,7 +102,8 @@ func newGroupPlan(p pool, reserved spans) *groupPlan {
 // budget is how many groups one read may ask for.
 func (g *groupPlan) budget() int {
 	perGroup := max(1, 1<<max(0, g.blocks.bits-g.groups.bits))
-	ranges := len(groupQueries(g.groups.at(uint128{})))
+	// The last group stands for all: few need a second range.
+	ranges := len(groupQueries(g.groups.at(g.groups.count().sub(newUint128(1)))))
 	return max(1, min(max(2, probeCandidates/perGroup), probeRanges/ranges))
 }
 
