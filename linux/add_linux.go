@@ -231,19 +231,19 @@ func (c *connecting) rollBack(ctx context.Context, cause error) error {
 			return errors.Join(cause, err)
 		}
 		if pod == nil {
-			return gone(c, cause)
+			return c.gone(cause)
 		}
 		index = pod.peerIndex
 	}
 	err := c.deleteLink(ctx, c.want.pair.hostName, index)
 	if errors.Is(err, unix.ENODEV) {
-		return gone(c, cause)
+		return c.gone(cause)
 	}
 	return errors.Join(cause, err)
 }
 
 // gone explains a failure whose reason is that the link was taken away.
-func gone(c *connecting, cause error) error {
+func (c *connecting) gone(cause error) error {
 	overtaken := errGone(c.want.pair.hostName, c.host)
 	overtaken.Details = cause.Error()
 	return overtaken

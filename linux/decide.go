@@ -67,12 +67,16 @@ func decideAgainstOther(owner workload.Owner, atStart dataplane.Record, reread *
 	return replace
 }
 
-// decideSecond is the rule for the second name: only our own leftover gives way.
+// decideSecond is the rule for the second name: only our own leftover gives
+// way. That may also be one without an alias, whose maker was killed before it
+// gave one: its other end is the very interface we are to make (beyond 1).
 func decideSecond(h found, req dataplane.Request) addAction {
 	switch {
 	case !h.exists:
 		return create
 	case h.link.isOurs(req.Attachment):
+		return replace
+	case !h.link.isNamed() && h.peerHere && h.peerName == req.Attachment.IfName:
 		return replace
 	}
 	return refuse

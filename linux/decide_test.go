@@ -88,6 +88,8 @@ func TestDecideSecond(t *testing.T) {
 		{"same container, other ifname", found{exists: true, link: hostLink("own", "eth1")}, refuse},
 		{"other container", found{exists: true, link: hostLink("other", "eth0")}, refuse},
 		{"no alias", found{exists: true, link: link{index: 7}}, refuse},
+		{"no alias, peer here under CNI_IFNAME", found{exists: true, link: link{index: 7}, peerHere: true, peerName: "eth0"}, replace},
+		{"no alias, peer here under another name", found{exists: true, link: link{index: 7}, peerHere: true, peerName: "eth1"}, refuse},
 	}
 	for _, test := range tests {
 		t.Run("Linux/36/tableA/second name/"+test.name, func(t *testing.T) {

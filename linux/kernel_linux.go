@@ -37,7 +37,7 @@ type connection struct {
 	*netlink.Handle
 	namespace netns.NsHandle
 	timeout   time.Duration
-	sockets   map[int]*nl.SocketHandle
+	own       map[int]*nl.SocketHandle
 }
 
 // dial opens a connection whose requests end with the context's deadline.
@@ -70,24 +70,33 @@ func remaining(ctx context.Context) (time.Duration, error) {
 }
 
 func (c *connection) Execute(req *nl.NetlinkRequest, answer uint16) ([][]byte, error) {
-	if c.sockets == nil {
-		socket, err := nl.GetNetlinkSocketAt(c.namespace, netns.None(), unix.NETLINK_ROUTE)
-		if err != nil {
-			return nil, err
-		}
-		c.sockets = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}
-		limit := unix.NsecToTimeval(c.timeout.Nanoseconds())
-		if err := errors.Join(socket.SetSendTimeout(&limit), socket.SetReceiveTimeout(&limit)); err != nil {
+	if c.own == nil {
+		if err := c.openOwn(); err != nil {
 			return nil, err
 		}
 	}
-	req.Sockets = c.sockets
+	req.Sockets = c.own
 	return req.Execute(unix.NETLINK_ROUTE, answer)
+}
+
+func (c *connection) openOwn() error {
+	socket, err := nl.GetNetlinkSocketAt(c.namespace, netns.None(), unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	c.own = map[int]*nl.SocketHandle{unix.NETLINK_ROUTE: {Socket: socket}}
+	limit := unix.NsecToTimeval(c.timeout.Nanoseconds())
+	if err := errors.Join(socket.SetSendTimeout(&limit), socket.SetReceiveTimeout(&limit)); err != nil {
+		return err
+	}
+	// The kernel then says in words what it refuses; old ones do not.
+	_ = socket.SetExtAck(true)
+	return nil
 }
 
 func (c *connection) Close() {
 	c.Handle.Close()
-	for _, socket := range c.sockets {
+	for _, socket := range c.own {
 		socket.Close()
 	}
 }

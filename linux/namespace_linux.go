@@ -56,7 +56,7 @@ func ownNamespace() (netns.NsHandle, error) {
 
 // within runs fn with the thread in ns. Only sysctls need that: sockets are
 // bound to the namespace they were opened in.
-func within(ns netns.NsHandle, fn func() error) error {
+func within(ns netns.NsHandle, fn func() error) (err error) {
 	runtime.LockOSThread()
 	origin, err := ownNamespace()
 	if err != nil {
@@ -72,11 +72,13 @@ func within(ns netns.NsHandle, fn func() error) error {
 		runtime.UnlockOSThread()
 		return refused(err, "entering a network namespace")
 	}
-	err = fn()
-	if back := netns.Set(origin); back != nil {
-		// The thread stays locked, so that no other goroutine runs on it.
-		return errors.Join(err, refused(back, "returning to the host's network namespace"))
-	}
-	runtime.UnlockOSThread()
-	return err
+	defer func() {
+		if back := netns.Set(origin); back != nil {
+			// The thread stays locked, so that no other goroutine runs on it.
+			err = errors.Join(err, refused(back, "returning to the host's network namespace"))
+			return
+		}
+		runtime.UnlockOSThread()
+	}()
+	return fn()
 }

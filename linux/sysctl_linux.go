@@ -2,11 +2,10 @@ package linux
 
 import (
 	"io"
+	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
-
-	"os"
 )
 
 // sysctlRoot is where the sysctls of the calling thread's network namespace are.
