@@ -27,7 +27,13 @@ type Connection struct {
 type Opener func(ctx context.Context, conf *netconf.Config, node string) (Connection, error)
 
 // Open returns the Opener of an environment.
-func Open(getenv func(string) string) Opener {
+func Open(getenv func(string) string) Opener { return opener(getenv, openEmbedded) }
+
+// Inspect returns an Opener that makes nothing: an embedded datastore must
+// exist.
+func Inspect(getenv func(string) string) Opener { return opener(getenv, inspectEmbedded) }
+
+func opener(getenv func(string) string, file func(context.Context, netconf.EmbeddedSettings, string) (Connection, error)) Opener {
 	return func(ctx context.Context, conf *netconf.Config, node string) (Connection, error) {
 		choice, err := choose(conf, getenv)
 		if err != nil {
@@ -38,7 +44,7 @@ func Open(getenv func(string) string) Opener {
 		case netconf.Etcd:
 			connection, err = openEtcd(ctx, choice.Etcd)
 		case netconf.EmbeddedDatastore:
-			connection, err = openEmbedded(ctx, choice.Embedded, node)
+			connection, err = file(ctx, choice.Embedded, node)
 		default:
 			return Connection{}, cnierr.New(cnierr.UnsupportedField,
 				"datastore_type: \"kubernetes\" is not supported by this version: set etcd_endpoints, or datastore_type \"embedded\" for a single node")
@@ -79,4 +85,12 @@ func openEmbedded(ctx context.Context, settings netconf.EmbeddedSettings, node s
 		return Connection{}, err
 	}
 	return Connection{Store: store, Embedded: true, Warnings: warnings}, nil
+}
+
+func inspectEmbedded(_ context.Context, settings netconf.EmbeddedSettings, _ string) (Connection, error) {
+	store, err := embedded.Inspect(settings.File)
+	if err != nil {
+		return Connection{}, err
+	}
+	return Connection{Store: store, Embedded: true}, nil
 }

@@ -75,7 +75,8 @@ func RunIPAM(ctx context.Context, args []string) int {
 	process := Process(IPAM)
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		return operator.Run(ctx, operator.Process{
-			Args: args, Stdout: os.Stdout, Stderr: os.Stderr, Open: connect.Open(os.Getenv), Now: time.Now,
+			Args: args, Stdout: os.Stdout, Stderr: os.Stderr, Open: connect.Inspect(os.Getenv), Now: time.Now,
+			ConfigDirectory: operator.DefaultConfigDirectory,
 		})
 	}
 	flags, err := ParseFlags(IPAM, args)
