@@ -68,7 +68,6 @@ func (s *Server) kill() {
 	}
 	_ = s.process.command.Process.Kill() // fails if it is gone, which is fine
 	<-s.process.exited
-	s.process = nil
 }
 
 // launch starts the process from a thread of its own: the kernel kills the

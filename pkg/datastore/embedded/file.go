@@ -31,8 +31,8 @@ func (f file) update(ctx context.Context, do func(*bolt.Bucket) error) error {
 // transact opens the file, runs do in one transaction, and closes the file.
 //
 // bbolt panics on damaged pages, and reading a mapped page that the disk
-// cannot give is a fault. Both end here as errors; then the handle is closed
-// under bbolt's feet, which frees the lock, since its own Close would wait for
+// cannot give is a fault. Both end here as errors; then the lock is given up
+// and the handle closed under bbolt's feet, since its own Close would wait for
 // the transaction that never ended.
 func (f file) transact(ctx context.Context, writable bool, do func(*bolt.Bucket) error) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -44,10 +44,7 @@ func (f file) transact(ctx context.Context, writable bool, do func(*bolt.Bucket)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if cause := recover(); cause != nil {
-			if handle != nil {
-				_ = handle.Close()
-			}
-			err = &damagedError{fmt.Sprint(cause)}
+			err = errors.Join(&damagedError{fmt.Sprint(cause)}, abandon(handle))
 		}
 	}()
 	db, err := bolt.Open(f.path, filePermissions, &bolt.Options{
@@ -69,6 +66,15 @@ func (f file) transact(ctx context.Context, writable bool, do func(*bolt.Bucket)
 		err = db.View(inBucket(do))
 	}
 	return errors.Join(err, db.Close())
+}
+
+// abandon closes a handle whose mapping stays. The mapping alone would keep
+// the lock.
+func abandon(handle *os.File) error {
+	if handle == nil {
+		return nil
+	}
+	return errors.Join(unlock(handle), handle.Close())
 }
 
 func inBucket(do func(*bolt.Bucket) error) func(*bolt.Tx) error {

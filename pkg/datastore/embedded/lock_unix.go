@@ -31,3 +31,5 @@ func lock(ctx context.Context, handle *os.File, exclusive bool) error {
 		}
 	}
 }
+
+func unlock(handle *os.File) error { return unix.Flock(int(handle.Fd()), unix.LOCK_UN) }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 
 	bolt "go.etcd.io/bbolt"
 
@@ -45,7 +44,7 @@ func (s *Store) Read(ctx context.Context, queries ...datastore.Query) ([]datasto
 		return nil
 	})
 	if err != nil {
-		return nil, s.file.unavailable("reading "+names(queries), err)
+		return nil, s.file.unavailable("reading "+keyspace.Names(queries), err)
 	}
 	return s.answer(queries, found)
 }
@@ -64,14 +63,6 @@ func (s *Store) answer(queries []datastore.Query, found []found) ([]datastore.An
 		}
 	}
 	return answers, nil
-}
-
-func names(queries []datastore.Query) string {
-	texts := make([]string, len(queries))
-	for i, query := range queries {
-		texts[i] = query.String()
-	}
-	return strings.Join(texts, ", ")
 }
 
 // Write implements datastore.Store with one transaction.
@@ -104,7 +95,7 @@ func (s *Store) apply(ctx context.Context, transaction keyspace.Transaction) (da
 		revision, err = change(bucket, transaction)
 		return err
 	})
-	doing := "writing " + changed(transaction)
+	doing := "writing " + transaction.Names()
 	switch {
 	case err == nil:
 		return transaction.Written(datastore.Revision(strconv.FormatUint(revision, 10))), nil
@@ -164,15 +155,4 @@ func change(bucket *bolt.Bucket, transaction keyspace.Transaction) (revision uin
 		}
 	}
 	return next, nil
-}
-
-func changed(transaction keyspace.Transaction) string {
-	var texts []string
-	for _, c := range transaction.Changes {
-		texts = append(texts, c.Key.String())
-	}
-	if len(texts) == 0 {
-		return "nothing"
-	}
-	return strings.Join(texts, ", ")
 }

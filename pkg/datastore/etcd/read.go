@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strconv"
-	"strings"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -23,7 +22,7 @@ func (s *Store) Read(ctx context.Context, queries ...datastore.Query) ([]datasto
 	answers := make([]datastore.Answer, 0, len(queries))
 	for len(answers) < len(queries) {
 		first, end := len(answers), min(len(answers)+maxOperations, len(queries))
-		response, err := s.do(ctx, "reading "+names(queries[first:end])+" from", request{then: operations[first:end]})
+		response, err := s.do(ctx, "reading "+keyspace.Names(queries[first:end])+" from", request{then: operations[first:end]})
 		if err != nil {
 			return nil, err
 		}
@@ -85,17 +84,4 @@ func answer(query datastore.Query, response *pb.RangeResponse) (datastore.Answer
 
 func revisionOf(modRevision int64) datastore.Revision {
 	return datastore.Revision(strconv.FormatInt(modRevision, 10))
-}
-
-func names(queries []datastore.Query) string {
-	const most = 8
-	texts := make([]string, 0, most+1)
-	for i, query := range queries {
-		if i == most {
-			texts = append(texts, fmt.Sprintf("and %d more", len(queries)-most))
-			break
-		}
-		texts = append(texts, query.String())
-	}
-	return strings.Join(texts, ", ")
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -27,7 +26,7 @@ func (s *Store) Write(ctx context.Context, steps ...datastore.Step) (datastore.W
 	if err != nil {
 		return nil, fmt.Errorf("writing: %w", err)
 	}
-	doing := "writing " + changed(transaction) + " to"
+	doing := "writing " + transaction.Names() + " to"
 	response, err := s.do(ctx, doing, r)
 	switch {
 	case err != nil:
@@ -88,15 +87,4 @@ func (s *Store) conflict(doing string, transaction keyspace.Transaction, respons
 		err = errors.New("the server refused guards that hold")
 	}
 	return s.failure(doing, 0, false, err)
-}
-
-func changed(transaction keyspace.Transaction) string {
-	texts := make([]string, 0, len(transaction.Changes))
-	for _, change := range transaction.Changes {
-		texts = append(texts, change.Key.String())
-	}
-	if len(texts) == 0 {
-		return "nothing"
-	}
-	return strings.Join(texts, ", ")
 }
