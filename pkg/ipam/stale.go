@@ -50,12 +50,7 @@ func (a *Allocator) ReleaseStale(ctx context.Context, r GCRequest) (done []strin
 	found, err := a.findStale(ctx, &r)
 	var failures []error
 	if err != nil {
-		failures = append(failures, fmt.Errorf("looking for stale addresses in the blocks of %s: %w", r.Host, err))
-	}
-	for _, id := range r.NoteIDs {
-		if id = model.HandleIDBefore(id); r.stale(id) && found[id] == nil {
-			found[id] = []netip.Prefix{}
-		}
+		failures = append(failures, err)
 	}
 	for _, id := range sortedKeys(found) {
 		if err := a.releaseStaleHandle(ctx, &r, id, found[id]); err != nil {
@@ -67,6 +62,13 @@ func (a *Allocator) ReleaseStale(ctx context.Context, r GCRequest) (done []strin
 	return done, errors.Join(failures...)
 }
 
+// StaleHandles returns the ids whose addresses ReleaseStale would release, in
+// order, and releases nothing.
+func (a *Allocator) StaleHandles(ctx context.Context, r GCRequest) ([]string, error) {
+	found, err := a.findStale(ctx, &r)
+	return sortedKeys(found), err
+}
+
 func sortedKeys[V any](m map[string]V) []string {
 	var keys []string
 	for key := range m {
@@ -76,14 +78,27 @@ func sortedKeys[V any](m map[string]V) []string {
 	return keys
 }
 
-// findStale reads the host's own blocks, some at a time, and returns the
-// blocks that hold stale allocations, by handle id.
+// findStale returns the stale handle ids, with the host's own blocks that hold
+// allocations of theirs. What it found before a failure is returned with it.
 func (a *Allocator) findStale(ctx context.Context, r *GCRequest) (map[string][]netip.Prefix, error) {
 	found := map[string][]netip.Prefix{}
+	for _, id := range r.NoteIDs {
+		if id = model.HandleIDBefore(id); r.stale(id) {
+			found[id] = nil
+		}
+	}
+	if err := a.searchOwnBlocks(ctx, r, found); err != nil {
+		return found, fmt.Errorf("looking for stale addresses in the blocks of %s: %w", r.Host, err)
+	}
+	return found, nil
+}
+
+// searchOwnBlocks reads the host's own blocks, some at a time.
+func (a *Allocator) searchOwnBlocks(ctx context.Context, r *GCRequest, found map[string][]netip.Prefix) error {
 	e := a.engine(r.Host)
 	err := e.read(ctx, datastore.Get{Key: model.IPAMConfigKey{}}, ownAffinities(r.Host, model.IPv4), ownAffinities(r.Host, model.IPv6))
 	if err != nil {
-		return found, err
+		return err
 	}
 	size := ownBatchNonTransactional
 	if a.store.Transactional() {
@@ -92,7 +107,7 @@ func (a *Allocator) findStale(ctx context.Context, r *GCRequest) (map[string][]n
 	own := append(e.facts.own(model.IPv4), e.facts.own(model.IPv6)...)
 	for batch := range slices.Chunk(own, size) {
 		if err := e.read(ctx, blockGets(batch)...); err != nil {
-			return found, err
+			return err
 		}
 		for _, cidr := range batch {
 			for _, id := range r.staleIn(e.facts.blocks[cidr].value) {
@@ -100,7 +115,7 @@ func (a *Allocator) findStale(ctx context.Context, r *GCRequest) (map[string][]n
 			}
 		}
 	}
-	return found, nil
+	return nil
 }
 
 // staleIn returns the ids that hold stale allocations in a block.
