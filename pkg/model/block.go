@@ -91,7 +91,11 @@ func timeOrNil(t time.Time) *time.Time {
 	if t.IsZero() {
 		return nil
 	}
-	t = t.UTC().Truncate(time.Second)
+	// RFC 3339 has years of four digits; UTC may lie beyond them.
+	if utc := t.UTC(); utc.Year() >= 0 && utc.Year() <= 9999 {
+		t = utc
+	}
+	t = t.Truncate(time.Second)
 	return &t
 }
 

@@ -22,8 +22,13 @@ func decodeKeeping(data []byte, known any) (Unknown, error) {
 	if err := json.Unmarshal(data, &members); err != nil {
 		return nil, err
 	}
+	// Decoding takes names in any case for a field's; so did it here.
 	for _, name := range fieldNames(reflect.TypeOf(known).Elem()) {
-		delete(members, name)
+		for member := range members {
+			if strings.EqualFold(member, name) {
+				delete(members, member)
+			}
+		}
 	}
 	if len(members) == 0 {
 		return nil, nil

@@ -186,7 +186,7 @@ func parseAffinityPath(rest string) (Key, bool) {
 
 func parseCIDRText(text, family string) (netip.Prefix, bool) {
 	cidr, err := netip.ParsePrefix(strings.Replace(text, "-", "/", 1))
-	if err != nil || cidr != cidr.Masked() || family != fmt.Sprintf("ipv%d", FamilyOf(cidr.Addr())) {
+	if err != nil || cidr != cidr.Masked() || text != cidrText(cidr) || family != fmt.Sprintf("ipv%d", FamilyOf(cidr.Addr())) {
 		return netip.Prefix{}, false
 	}
 	return cidr, true
@@ -199,7 +199,7 @@ func parseResourcePath(rest string) (Key, bool) {
 			continue
 		}
 		if kind.Namespaced() && len(parts) == 3 {
-			return ResourceKey{Kind: kind, Namespace: parts[1], Name: parts[2]}, parts[2] != ""
+			return ResourceKey{Kind: kind, Namespace: parts[1], Name: parts[2]}, parts[1] != "" && parts[2] != ""
 		}
 		if !kind.Namespaced() && len(parts) == 2 {
 			return ResourceKey{Kind: kind, Name: parts[1]}, parts[1] != ""
