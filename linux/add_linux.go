@@ -3,6 +3,7 @@ package linux
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"time"
@@ -42,7 +43,7 @@ func (d *Dataplane) Add(ctx context.Context, req dataplane.Request) (made datapl
 		return dataplane.Link{}, err
 	}
 	connected = true
-	return dataplane.Link{HostInterface: want.pair.hostName, Index: c.host, MAC: c.podMAC.String(), Second: second}, nil
+	return dataplane.Link{HostInterface: want.pair.hostName, Index: c.hostIndex, MAC: c.podMAC.String(), Second: second}, nil
 }
 
 // connecting is a pair that was created and is being brought to the desired
@@ -52,9 +53,9 @@ type connecting struct {
 	want desired
 	// second: another interface of ours may be in the pod.
 	second bool
-	// host and pod are the indexes of the two ends, 0 until they are known.
-	host, pod int
-	podMAC    net.HardwareAddr
+	// The indexes of the two ends are 0 until they are known.
+	hostIndex, podIndex int
+	podMAC              net.HardwareAddr
 	// hostMACSet: the host end's link-local address is known beforehand.
 	hostMACSet bool
 	addresses  *addressWatch
@@ -91,19 +92,19 @@ func (c *connecting) connect(ctx context.Context) error {
 // identify learns both indexes from the pod's end: the name on the host may
 // have gone to a parallel ADD already.
 func (c *connecting) identify(context.Context) error {
-	pod, exists, err := lookUp(c.session.pod.LinkByName(c.want.pair.podName))
+	pod, exists, err := lookUp(c.pod.LinkByName(c.want.pair.podName))
 	if err == nil && !exists {
 		err = unix.ENODEV
 	}
 	if err != nil {
 		return refused(err, "looking up interface %s just created in the pod", c.want.pair.podName)
 	}
-	c.pod, c.host, c.podMAC = pod.index, pod.peerIndex, pod.mac
+	c.podIndex, c.hostIndex, c.podMAC = pod.index, pod.peerIndex, pod.mac
 	return nil
 }
 
 func (c *connecting) nameOwner(context.Context) error {
-	err := c.session.host.LinkSetAlias(byIndex(c.host), c.want.alias)
+	err := c.host.LinkSetAlias(byIndex(c.hostIndex), c.want.alias)
 	return c.onHost(err, "setting the alias")
 }
 
@@ -111,7 +112,7 @@ func (c *connecting) onHost(err error, doing string) error {
 	if err == nil {
 		return nil
 	}
-	return refused(err, "%s of host interface %s (index %d)", doing, c.want.pair.hostName, c.host)
+	return refused(err, "%s of host interface %s (index %d)", doing, c.want.pair.hostName, c.hostIndex)
 }
 
 func (c *connecting) inPod(err error, doing string) error {
@@ -142,17 +143,17 @@ func (c *connecting) raise(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := c.session.host.LinkSetUp(byIndex(c.host)); err != nil {
+	if err := c.host.LinkSetUp(byIndex(c.hostIndex)); err != nil {
 		return c.onHost(err, "setting up the link")
 	}
-	return c.inPod(c.session.pod.LinkSetUp(byIndex(c.pod)), "setting up the link")
+	return c.inPod(c.pod.LinkSetUp(byIndex(c.podIndex)), "setting up the link")
 }
 
 func (c *connecting) setPodMAC(context.Context) error {
 	if c.want.podMAC == nil {
 		return nil
 	}
-	if err := c.session.pod.LinkSetHardwareAddr(byIndex(c.pod), c.want.podMAC); err != nil {
+	if err := c.pod.LinkSetHardwareAddr(byIndex(c.podIndex), c.want.podMAC); err != nil {
 		return c.inPod(err, "setting MAC "+c.want.podMAC.String())
 	}
 	c.podMAC = c.want.podMAC
@@ -195,12 +196,12 @@ const secondMetric = 2048
 // sandbox wants the routes that the first one has: its own are added beside
 // them, never instead, and take over when the first one goes.
 func (c *connecting) addPodRoute(r route) error {
-	r.link = c.pod
-	err := c.session.pod.RouteAdd(routeRequest(r))
+	r.link = c.podIndex
+	err := c.pod.RouteAdd(routeRequest(r))
 	if c.second && errors.Is(err, unix.EEXIST) {
 		beside := routeRequest(r)
-		beside.Priority = secondMetric + c.pod
-		err = c.session.pod.RouteAdd(beside)
+		beside.Priority = secondMetric + c.podIndex
+		err = c.pod.RouteAdd(beside)
 	}
 	if err != nil {
 		return refused(err, "adding route %s in the pod", r)
@@ -210,7 +211,7 @@ func (c *connecting) addPodRoute(r route) error {
 
 func (c *connecting) address(context.Context) error {
 	for _, prefix := range c.want.addresses {
-		if err := c.session.pod.AddrAdd(byIndex(c.pod), &netlink.Addr{IPNet: ipNet(prefix)}); err != nil {
+		if err := c.pod.AddrAdd(byIndex(c.podIndex), &netlink.Addr{IPNet: ipNet(prefix)}); err != nil {
 			return c.inPod(err, "adding address "+prefix.String())
 		}
 	}
@@ -223,28 +224,38 @@ func (c *connecting) setForwarding(context.Context) error { return c.podSysctls(
 func (c *connecting) rollBack(ctx context.Context, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 	defer cancel()
-	index := c.host
-	if index == 0 {
+	if cause == nil {
+		cause = errors.New("ADD ended in a panic")
+	}
+	if c.hostIndex == 0 {
 		// identify failed; the name in the pod is still only ours.
 		pod, err := c.podEnd(c.want.pair.podName)
 		if err != nil {
-			return errors.Join(cause, err)
+			return notUndone(cause, err)
 		}
 		if pod == nil {
 			return c.gone(cause)
 		}
-		index = pod.peerIndex
+		c.hostIndex = pod.peerIndex
 	}
-	err := c.deleteLink(ctx, c.want.pair.hostName, index)
-	if errors.Is(err, unix.ENODEV) {
+	err := c.deleteLink(ctx, c.want.pair.hostName, c.hostIndex)
+	switch {
+	case err == nil:
+		return cause
+	case errors.Is(err, unix.ENODEV):
 		return c.gone(cause)
 	}
-	return errors.Join(cause, err)
+	return notUndone(cause, err)
+}
+
+// notUndone tells both errors; the code is that of the cause.
+func notUndone(cause, err error) error {
+	return fmt.Errorf("%w; what ADD had made is still there: %w", cause, err)
 }
 
 // gone explains a failure whose reason is that the link was taken away.
 func (c *connecting) gone(cause error) error {
-	overtaken := errGone(c.want.pair.hostName, c.host)
+	overtaken := errGone(c.want.pair.hostName, c.hostIndex)
 	overtaken.Details = cause.Error()
 	return overtaken
 }

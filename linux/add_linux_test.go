@@ -142,10 +142,11 @@ func (n *node) wantReachable(address string) {
 	n.t.Helper()
 	// Any host has an address and a default route; without one the kernel
 	// would not answer ARP for the pod's gateway.
-	uplink, source, all := n.addOther("uplink"), "192.0.2.1/32", "0.0.0.0/0"
+	uplink, source, all := n.link(uplinkName), "192.0.2.1/32", "0.0.0.0/0"
 	if strings.Contains(address, ":") {
 		source, all = "fd00:ffff::1/128", "::/0"
 	}
+	n.setUp(uplink)
 	must(n.t, n.handle.AddrAdd(uplink, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix(source)), Flags: unix.IFA_F_NODAD}))
 	n.addRoute(&netlink.Route{LinkIndex: uplink.Attrs().Index, Dst: ipNet(netip.MustParsePrefix(all))})
 	n.do(func() {

@@ -75,10 +75,10 @@ func TestDelete(t *testing.T) {
 		n.mustAdd(request(other, "c2", func(r *dataplane.Request) { r.HostInterface = "calib" },
 			withAddresses(podV6)))
 		n.addVeth("caliunnamed", other, "eth1")
-		n.addOther("uplink")
+		n.addOther("foreign")
 		n.mustDel(removal(nil, "c1"))
 		wantEqual(t, "our link is there", n.has(hostName), false)
-		for _, name := range []string{"calib", "caliunnamed", "uplink", "uplink-peer"} {
+		for _, name := range []string{"calib", "caliunnamed", "foreign", "foreign-peer"} {
 			wantEqual(t, name+" is there", n.has(name), true)
 		}
 	})

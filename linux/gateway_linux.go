@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"time"
 
@@ -25,12 +26,12 @@ const (
 // one fails silently. A refusal leaves the kernel's MAC in place.
 func (c *connecting) setHostMAC(ctx context.Context) error {
 	for end := time.Now().Add(macLimit); ; {
-		if err := c.session.host.LinkSetHardwareAddr(byIndex(c.host), hostMAC); err != nil {
+		if err := c.host.LinkSetHardwareAddr(byIndex(c.hostIndex), hostMAC); err != nil {
 			c.d.log.Warn("MAC of the host interface not set, keeping the kernel's",
 				"interface", c.want.pair.hostName, "mac", hostMAC, "error", err)
 			return nil
 		}
-		l, err := c.session.host.LinkByIndex(c.host)
+		l, err := c.host.LinkByIndex(c.hostIndex)
 		if err != nil {
 			return c.onHost(err, "reading back the MAC")
 		}
@@ -50,44 +51,58 @@ func (c *connecting) setHostMAC(ctx context.Context) error {
 	}
 }
 
-// The loop of linux data plane 7.2.
+// The loop of linux data plane 7.2. The kernel reports the carrier of a link up
+// to a second late, if it thinks that the report is not urgent, and only then
+// makes the address; so that long is waited after each time the link was set up.
 const (
-	gatewayTries = 10
-	gatewayPause = 50 * time.Millisecond
+	gatewayLimit    = 1100 * time.Millisecond
+	gatewayPause    = 50 * time.Millisecond
+	gatewayRenewals = 10
 )
 
 // findGateway is the link-local address of the host end. The kernel makes it
 // some time after the link is up.
 func (c *connecting) findGateway(ctx context.Context) (netip.Addr, error) {
 	var last error
-	for end := time.Now().Add(gatewayTries * gatewayPause); time.Now().Before(end); {
-		gateway, err := c.firstAddressV6(ctx)
-		switch {
-		case err != nil:
-			last = err
-		case !gateway.IsValid():
-			last = errors.New("it has no IPv6 address")
-		case c.hostMACSet && gateway != c.want.linkLocalV6:
-			last = errors.New("its first IPv6 address is " + gateway.String() + " instead of " + c.want.linkLocalV6.String())
-			if err := c.renewLinkLocal(ctx); err != nil {
-				return netip.Addr{}, err
-			}
-			continue
-		default:
+	for renewals := 0; renewals < gatewayRenewals; renewals++ {
+		var gateway netip.Addr
+		if gateway, last = c.awaitLinkLocal(ctx); last != nil {
+			break
+		}
+		if !c.hostMACSet || gateway == c.want.linkLocalV6 {
 			return gateway, nil
 		}
-		if err := c.addresses.await(ctx, gatewayPause); err != nil {
-			return netip.Addr{}, c.onHost(err, "waiting for the link-local address")
+		last = fmt.Errorf("its first IPv6 address is %s instead of %s", gateway, c.want.linkLocalV6)
+		if err := c.renewLinkLocal(ctx); err != nil {
+			return netip.Addr{}, err
 		}
 	}
-	return netip.Addr{}, cnierr.New(cnierr.NetlinkRefused,
-		"finding the IPv6 link-local address of host interface %s, the pod's gateway: %w after %v; is IPv6 disabled on the host?",
-		c.want.pair.hostName, last, gatewayTries*gatewayPause)
+	return netip.Addr{}, refused(last, "finding the IPv6 link-local address of host interface %s, the pod's gateway (is IPv6 disabled on the host?)",
+		c.want.pair.hostName)
+}
+
+// awaitLinkLocal waits for the host end to have an IPv6 address, the first of
+// which it returns.
+func (c *connecting) awaitLinkLocal(ctx context.Context) (netip.Addr, error) {
+	last := errors.New("it has no IPv6 address")
+	for end := time.Now().Add(gatewayLimit); time.Now().Before(end); {
+		gateway, err := c.firstAddressV6(ctx)
+		if gateway.IsValid() {
+			return gateway, nil
+		}
+		if err != nil {
+			last = err
+		}
+		if err := c.addresses.await(ctx, gatewayPause); err != nil {
+			return netip.Addr{}, err
+		}
+	}
+	return netip.Addr{}, fmt.Errorf("%w after %v", last, gatewayLimit)
 }
 
 func (c *connecting) firstAddressV6(ctx context.Context) (netip.Addr, error) {
 	addresses, err := dump(ctx, func() ([]netlink.Addr, error) {
-		return c.session.host.AddrList(byIndex(c.host), unix.AF_INET6)
+		return c.host.AddrList(byIndex(c.hostIndex), unix.AF_INET6)
 	})
 	if err != nil || len(addresses) == 0 {
 		return netip.Addr{}, err
@@ -99,17 +114,17 @@ func (c *connecting) firstAddressV6(ctx context.Context) (netip.Addr, error) {
 // renewLinkLocal makes the kernel compute the address again: it had done so
 // from an older MAC.
 func (c *connecting) renewLinkLocal(ctx context.Context) error {
-	host := byIndex(c.host)
-	if err := c.session.host.LinkSetDown(host); err != nil {
+	host := byIndex(c.hostIndex)
+	if err := c.host.LinkSetDown(host); err != nil {
 		return c.onHost(err, "setting down the link to renew the link-local address")
 	}
-	if err := c.session.host.LinkSetHardwareAddr(host, hostMAC); err != nil {
+	if err := c.host.LinkSetHardwareAddr(host, hostMAC); err != nil {
 		c.d.log.Warn("MAC of the host interface not set again", "interface", c.want.pair.hostName, "error", err)
 	}
 	if err := pause(ctx, gatewayPause); err != nil {
 		return c.onHost(err, "waiting to renew the link-local address")
 	}
-	return c.onHost(c.session.host.LinkSetUp(host), "setting up the link again")
+	return c.onHost(c.host.LinkSetUp(host), "setting up the link again")
 }
 
 // addressWatch hears of IPv6 addresses on the host. It saves most of the pause
@@ -124,7 +139,7 @@ func (c *connecting) openWatch() error {
 	if err != nil {
 		return c.onHost(err, "watching the IPv6 addresses")
 	}
-	c.addresses = &addressWatch{socket: socket, index: uint32(c.host)}
+	c.addresses = &addressWatch{socket: socket, index: uint32(c.hostIndex)}
 	return nil
 }
 

@@ -17,8 +17,8 @@ import (
 // taking it over would divert live traffic (linux data plane 8).
 func (c *connecting) routeOnHost(ctx context.Context) error {
 	for _, want := range c.want.hostRoutes {
-		want.link = c.host
-		err := c.session.host.RouteAdd(routeRequest(want))
+		want.link = c.hostIndex
+		err := c.host.RouteAdd(routeRequest(want))
 		if errors.Is(err, unix.EEXIST) {
 			err = c.judgeExisting(ctx, want, err)
 		}
@@ -32,15 +32,15 @@ func (c *connecting) routeOnHost(ctx context.Context) error {
 // judgeExisting accepts a route that is already what is wanted.
 func (c *connecting) judgeExisting(ctx context.Context, want route, exists error) error {
 	family := familyOf(want.destination)
-	own, err := listRoutes(ctx, c.session.host, family,
-		&netlink.Route{LinkIndex: c.host}, netlink.RT_FILTER_OIF)
+	own, err := listRoutes(ctx, c.host, family,
+		&netlink.Route{LinkIndex: c.hostIndex}, netlink.RT_FILTER_OIF)
 	if err != nil {
 		return fmt.Errorf("listing the routes of the interface: %w", err)
 	}
 	if findAccepted(want, own) {
 		return nil
 	}
-	all, err := listRoutes(ctx, c.session.host, family, &netlink.Route{}, 0)
+	all, err := listRoutes(ctx, c.host, family, &netlink.Route{}, 0)
 	if err != nil {
 		return fmt.Errorf("listing the routes of the host: %w", err)
 	}
@@ -54,7 +54,7 @@ func (c *connecting) judgeExisting(ctx context.Context, want route, exists error
 
 // describe names an interface of the host and the owner its alias tells.
 func (c *connecting) describe(index int) string {
-	l, exists, err := lookUp(c.session.host.LinkByIndex(index))
+	l, exists, err := lookUp(c.host.LinkByIndex(index))
 	if err != nil || !exists {
 		return "unknown"
 	}

@@ -87,14 +87,14 @@ func (p *place) has(name string) bool {
 	return exists
 }
 
-// names are the interfaces besides the loopback.
+// names are the interfaces besides the loopback and the uplink.
 func (p *place) names() []string {
 	p.t.Helper()
 	links, err := dump(context.Background(), p.handle.LinkList)
 	must(p.t, err)
 	var names []string
 	for _, l := range links {
-		if name := l.Attrs().Name; name != "lo" {
+		if name := l.Attrs().Name; name != "lo" && !strings.HasPrefix(name, uplinkName) {
 			names = append(names, name)
 		}
 	}
@@ -181,8 +181,16 @@ type node struct {
 	d *Dataplane
 }
 
+// uplinkName is the interface that every host has; it is down. Without it the
+// first pod's two ends would have the same index in their namespaces, and then
+// the kernel reports their carrier up to a second late.
+const uplinkName = "uplink"
+
 func newNode(t testing.TB) *node {
-	return &node{place: newPlace(t), d: New(Options{})}
+	t.Helper()
+	n := &node{place: newPlace(t), d: New(Options{})}
+	n.addOther(uplinkName)
+	return n
 }
 
 func (n *node) add(req dataplane.Request) (made dataplane.Link, err error) {
@@ -238,14 +246,19 @@ func (p *place) execute(req *nl.NetlinkRequest) {
 	must(p.t, err)
 }
 
+// setUp sets an interface of addOther up.
+func (p *place) setUp(l netlink.Link) {
+	p.t.Helper()
+	must(p.t, p.handle.LinkSetUp(l))
+	must(p.t, p.handle.LinkSetUp(p.link(l.Attrs().Name+"-peer")))
+}
+
 // addOther makes an interface that has nothing to do with this plugin.
 func (p *place) addOther(name string) netlink.Link {
 	p.t.Helper()
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
 	must(p.t, p.handle.LinkAdd(&netlink.Veth{LinkAttrs: attrs, PeerName: name + "-peer", PeerTxQLen: -1}))
-	must(p.t, p.handle.LinkSetUp(p.link(name)))
-	must(p.t, p.handle.LinkSetUp(p.link(name+"-peer")))
 	return p.link(name)
 }
 
