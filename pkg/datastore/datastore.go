@@ -20,8 +20,11 @@ type Store interface {
 	// Write applies the steps in order, the mutations of a step together.
 	//
 	// A transactional engine applies everything or nothing. Any other ignores
-	// Expect mutations, applies step after step and stops at the first failure.
-	// A guard that does not hold is a *ConflictError.
+	// Expect mutations, applies step after step and stops at the first failure;
+	// with the error it returns the revisions of what it wrote before. A guard
+	// that does not hold is a *ConflictError. Steps that are a mistake of the
+	// caller, such as an update without a revision, fail with none of the four
+	// errors, and nothing is written.
 	Write(ctx context.Context, steps ...Step) (Written, error)
 
 	// Transactional reports whether Write applies all steps or none.

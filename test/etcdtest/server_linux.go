@@ -2,6 +2,7 @@ package etcdtest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -126,18 +127,28 @@ func newServer(name, directory string, options Options) (*Server, error) {
 
 func (s *Server) member() string { return s.name + "=" + s.peerURL }
 
+// The ports lie below those that the kernel gives to outgoing connections:
+// between being found and being used, a port of theirs may be taken.
+const (
+	firstPort = 10000
+	lastPort  = 32000
+)
+
 // freeAddresses finds loopback addresses that nothing listens on.
 func freeAddresses(count int) ([]string, error) {
-	addresses := make([]string, count)
-	for i := range addresses {
-		listener, err := net.Listen("tcp", "127.0.0.1:0")
+	var addresses []string
+	for range 100 * count {
+		address := fmt.Sprintf("127.0.0.1:%d", firstPort+rand.IntN(lastPort-firstPort))
+		listener, err := net.Listen("tcp", address)
 		if err != nil {
-			return nil, fmt.Errorf("finding a free port: %w", err)
+			continue
 		}
 		defer listener.Close()
-		addresses[i] = listener.Addr().String()
+		if addresses = append(addresses, address); len(addresses) == count {
+			return addresses, nil
+		}
 	}
-	return addresses, nil
+	return nil, fmt.Errorf("found no %d free ports from %d to %d", count, firstPort, lastPort)
 }
 
 func (s *Server) arguments() []string {

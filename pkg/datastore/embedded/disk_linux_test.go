@@ -47,6 +47,17 @@ func fillUp(t *testing.T, directory string) (filler string) {
 	}
 }
 
+func TestPermissions(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "sub", "datastore")
+	mustOpen(t, path, Bootstrap{NodeName: node})
+	for name, want := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o755} {
+		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != want {
+			t.Errorf("%s: %v, %v; want %v", name, info.Mode().Perm(), err, want)
+		}
+	}
+}
+
 func bigStep() datastore.Step {
 	var step datastore.Step
 	for i := range 2000 {

@@ -246,6 +246,23 @@ func TestThreeServersOneDead(t *testing.T) {
 	}
 }
 
+// TestThreeServersOnePaused reads over connections of which one is silent.
+func TestThreeServersOnePaused(t *testing.T) {
+	t.Parallel()
+	servers := etcdtest.StartCluster(t, 3)
+	store := openStore(t, Options{Endpoints: []string{servers[0].Endpoint, servers[1].Endpoint, servers[2].Endpoint}})
+	for _, server := range servers { // until every connection is in use
+		for before := server.Calls(t)["Txn"]; server.Calls(t)["Txn"] == before; {
+			mustRead(t, store)
+		}
+	}
+	servers[0].Pause(t)
+	settle(t, openStore(t, Options{Endpoints: []string{servers[1].Endpoint, servers[2].Endpoint}}))
+	for range servers { // they take turns
+		takes(t, firstPatience+time.Second, func() { mustRead(t, store) })
+	}
+}
+
 // settle waits until the cluster has a leader.
 func settle(t *testing.T, store *Store) {
 	t.Helper()
