@@ -140,15 +140,19 @@ func TestAddAddresses(t *testing.T) {
 // wantReachable pings from the host.
 func (n *node) wantReachable(address string) {
 	n.t.Helper()
-	// Any host has an address and a default route; without one the kernel
-	// would not answer ARP for the pod's gateway.
-	uplink, source, all := n.link(uplinkName), "192.0.2.1/32", "0.0.0.0/0"
+	// The source address of the ping is on the loopback, which needs no time
+	// to come up.
+	lo, source := n.link("lo"), "192.0.2.1/32"
 	if strings.Contains(address, ":") {
-		source, all = "fd00:ffff::1/128", "::/0"
+		source = "fd00:ffff::1/128"
 	}
+	must(n.t, n.handle.LinkSetUp(lo))
+	must(n.t, n.handle.AddrAdd(lo, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix(source))}))
+	// Any host has a default route; without one the kernel would not answer
+	// ARP for the pod's gateway.
+	uplink := n.link(uplinkName)
 	n.setUp(uplink)
-	must(n.t, n.handle.AddrAdd(uplink, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix(source)), Flags: unix.IFA_F_NODAD}))
-	n.addRoute(&netlink.Route{LinkIndex: uplink.Attrs().Index, Dst: ipNet(netip.MustParsePrefix(all))})
+	n.addRoute(&netlink.Route{LinkIndex: uplink.Attrs().Index, Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0"))})
 	n.do(func() {
 		out, err := exec.Command("ping", "-c1", "-W2", address).CombinedOutput()
 		if err != nil {
