@@ -42,10 +42,14 @@ func (l *login) attach(ctx context.Context) (context.Context, error) {
 	return metadata.AppendToOutgoingContext(ctx, rpctypes.TokenFieldNameGRPC, l.token), nil
 }
 
-// expired forgets the token if a request failed because of it. The server
-// looks at the token before it does anything, so that request may be repeated.
+// expired reports whether a request failed because of the token, which it then
+// forgets, or because users were changed meanwhile. The server looks at both
+// before it does anything, so that request may be repeated.
 func (l *login) expired(err error) bool {
-	if !errors.Is(err, rpctypes.ErrInvalidAuthToken) && !errors.Is(err, rpctypes.ErrAuthOldRevision) {
+	if errors.Is(err, rpctypes.ErrAuthOldRevision) {
+		return true
+	}
+	if !errors.Is(err, rpctypes.ErrInvalidAuthToken) {
 		return false
 	}
 	l.mu.Lock()

@@ -15,7 +15,9 @@ type Record struct {
 
 // Answer turns the records of a query's range, in key order, into its answer.
 // more is whether the range's limit cut them. What a list cannot parse it
-// skips (datastore contract 2); a Get of such a value is an error.
+// skips (datastore contract 2); a Get of such a value is an error. Lists also
+// drop what is flagged as deleted, which in etcd nothing ever is (datastore
+// contract 3.3); a Get shows the flag.
 func Answer(query datastore.Query, records []Record, more bool) (datastore.Answer, error) {
 	if get, ok := query.(datastore.Get); ok {
 		return answerGet(get, records)
