@@ -133,7 +133,7 @@ func TestOneAnswers(t *testing.T) {
 			takes(t, failover, func() { mustRead(t, store) })
 			takes(t, failover, func() {
 				remove := datastore.Step{datastore.Remove(handleKey, datastore.Any)}
-				if _, err := store.Write(within(t, time.Minute), remove, putHandle[:0]); err != nil {
+				if _, err := store.Write(within(t, time.Minute), remove); err != nil {
 					t.Error(err)
 				}
 			})
