@@ -154,7 +154,9 @@ func (n *node) wantReachable(address string) {
 	n.setUp(uplink)
 	n.addRoute(&netlink.Route{LinkIndex: uplink.Attrs().Index, Dst: ipNet(netip.MustParsePrefix("0.0.0.0/0"))})
 	n.do(func() {
-		out, err := exec.Command("ping", "-c1", "-W2", address).CombinedOutput()
+		// One answer is enough: the first packet may be lost while the uplink
+		// is coming up.
+		out, err := exec.Command("ping", "-c1", "-i0.2", "-w5", address).CombinedOutput()
 		if err != nil {
 			n.t.Errorf("ping %s: %v\n%s", address, err, out)
 		}
