@@ -53,6 +53,16 @@ func opener(getenv func(string) string, file func(context.Context, netconf.Embed
 	}
 }
 
+// ExpectNoAgent makes the nodename file optional if the datastore is embedded
+// and the configuration says nothing of that file: no node agent runs there
+// that would write it.
+func ExpectNoAgent(conf *netconf.Config, getenv func(string) string) {
+	choice, err := choose(conf, getenv)
+	if err == nil && choice.Kind == netconf.EmbeddedDatastore && !conf.Given("nodename_file") && !conf.Given("nodename_file_optional") {
+		conf.NodenameFileOptional = true
+	}
+}
+
 func choose(conf *netconf.Config, getenv func(string) string) (netconf.DatastoreChoice, error) {
 	return netconf.Datastore(conf, getenv, func(path string) bool {
 		_, err := os.Stat(path)

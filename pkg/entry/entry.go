@@ -88,7 +88,7 @@ func RunIPAM(ctx context.Context, args []string) int {
 		return 0
 	}
 	return invocation.Run(ctx, process, &ipamplugin.Plugin{
-		Open: connect.Open(os.Getenv), Stderr: os.Stderr, GOOS: runtime.GOOS, Now: time.Now,
+		Getenv: os.Getenv, Open: connect.Open(os.Getenv), Stderr: os.Stderr, GOOS: runtime.GOOS, Now: time.Now,
 		NotesDirectory: ipamplugin.DefaultNotesDirectory(runtime.GOOS),
 	})
 }

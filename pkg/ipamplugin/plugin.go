@@ -21,6 +21,8 @@ import (
 
 // Plugin is the IPAM plugin. It implements invocation.Plugin.
 type Plugin struct {
+	// Getenv reads the process's environment.
+	Getenv func(string) string
 	// Open connects to the datastore.
 	Open   connect.Opener
 	Stderr io.Writer
@@ -77,6 +79,7 @@ func (p *Plugin) begin(call *invocation.Call) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+	connect.ExpectNoAgent(conf, p.Getenv)
 	s := &session{Plugin: p, conf: conf, call: call}
 	if s.args, err = workload.ParseArgs(call.Args); err != nil {
 		return nil, err

@@ -46,6 +46,7 @@ func newNode(t *testing.T) *node {
 	n.pool("pods", "10.77.0.0/24", 26)
 	n.pool("pods6", "fd00:77::/112", 122)
 	n.plugin = &Plugin{
+		Getenv: func(string) string { return "" },
 		Open: func(context.Context, *netconf.Config, string) (connect.Connection, error) {
 			n.mu.Lock()
 			defer n.mu.Unlock()

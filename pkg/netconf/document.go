@@ -28,6 +28,10 @@ func (c *Config) Document() Document {
 // String does not show the document: it may hold credentials.
 func (d Document) String() string { return "(network configuration)" }
 
+// Given reports whether the configuration itself has a key, rather than its
+// default.
+func (c *Config) Given(key string) bool { return member(c.document.root, key) != nil }
+
 // SetIPAM sets a member of the ipam object.
 func (d Document) SetIPAM(key string, value any) {
 	ipam, isObject := member(d.root, "ipam").(map[string]any)

@@ -70,7 +70,7 @@ func (o ownIPAM) inProcess() bool { return true }
 
 func (o ownIPAM) plugin(shared *ipamplugin.Shared) *ipamplugin.Plugin {
 	return &ipamplugin.Plugin{
-		Open: o.Open, Stderr: o.Stderr, GOOS: o.GOOS, Now: o.Now, NotesDirectory: o.NotesDirectory, Shared: shared,
+		Getenv: o.Getenv, Open: o.Open, Stderr: o.Stderr, GOOS: o.GOOS, Now: o.Now, NotesDirectory: o.NotesDirectory, Shared: shared,
 	}
 }
 

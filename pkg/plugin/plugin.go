@@ -101,6 +101,7 @@ func (p *Plugin) begin(call *invocation.Call) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+	connect.ExpectNoAgent(conf, p.Getenv)
 	s := &session{Plugin: p, conf: conf, call: call}
 	log, stop := logging.New(logging.Options{
 		Level: conf.LogLevel, File: conf.LogFilePath, MaxSizeMB: conf.LogFileMaxSize,
