@@ -64,3 +64,6 @@ func (l *Lock) Release() {
 	l.file.Close()
 	l.file = nil
 }
+
+// Held reports whether the lock is held. It may be called on nil.
+func (l *Lock) Held() bool { return l != nil && l.file != nil }
