@@ -115,7 +115,7 @@ func (s *search) inspect(w *walk, cidr netip.Prefix) (stop bool) {
 	block := s.facts.blocks[cidr].value
 	switch {
 	case block == nil:
-		return true // free by now: the search for missing blocks takes it
+		return s.free(cidr) // deleted by now: the search for missing blocks takes it
 	case block.Available(s.facts.reserved.contains) == 0:
 	case block.Affinity == s.facts.owner():
 		w.remember(&w.mine, cidr)
