@@ -135,15 +135,3 @@ func namesOther(record dataplane.Record, a workload.Attachment) bool {
 func in(addresses []netip.Addr) func(netip.Addr) bool {
 	return func(address netip.Addr) bool { return slices.Contains(addresses, address.Unmap()) }
 }
-
-// Stale is the rule of GC (linux data plane 9.3): of the interfaces that name an
-// owner, those of this network that are no valid attachment.
-func Stale(owned []dataplane.Found, network string, valid []workload.Attachment) []dataplane.Found {
-	var stale []dataplane.Found
-	for _, f := range owned {
-		if f.Owner.InNetwork(network) && !slices.ContainsFunc(valid, f.Owner.Is) {
-			stale = append(stale, f)
-		}
-	}
-	return stale
-}

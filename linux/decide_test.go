@@ -169,31 +169,3 @@ func TestDecideRemoval(t *testing.T) {
 		})
 	}
 }
-
-func TestStale(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		name  string
-		alias workload.Attachment
-		stale bool
-	}{
-		{"valid", decideAttachment("c1", "eth0"), false},
-		{"valid container, other ifname", decideAttachment("c1", "eth1"), true},
-		{"unknown container", decideAttachment("c9", "eth0"), true},
-		{"other network", workload.Attachment{Network: "net2", ContainerID: "c9", IfName: "eth0"}, false},
-		{"network whose name begins with ours", workload.Attachment{Network: "network", ContainerID: "c9", IfName: "eth0"}, false},
-	}
-	for _, test := range tests {
-		t.Run("Linux/49/table/"+test.name, func(t *testing.T) {
-			owner, ok := workload.ParseAlias(test.alias.Alias())
-			if !ok {
-				t.Fatalf("alias %q is not of our form", test.alias.Alias())
-			}
-			stale := Stale([]dataplane.Found{{HostInterface: "cali1", Owner: owner}}, "net",
-				[]workload.Attachment{decideAttachment("c1", "eth0"), decideAttachment("c2", "eth0")})
-			if got := len(stale) == 1; got != test.stale {
-				t.Errorf("stale is %v, want %v", got, test.stale)
-			}
-		})
-	}
-}
