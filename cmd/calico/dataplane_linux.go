@@ -15,6 +15,8 @@ func newDataplane(call *invocation.Call, log *slog.Logger) dataplane.Dataplane {
 	return linux.New(linux.Options{AllowOwnNamespace: call.NetnsOverride, Logger: log})
 }
 
+func newHost() plugin.Host { return host{} }
+
 // host implements plugin.Host.
 type host struct{}
 

@@ -58,6 +58,6 @@ func network() *plugin.Plugin {
 		NotesDirectory: ipamplugin.DefaultNotesDirectory(runtime.GOOS),
 		SameBuild:      build.Same,
 		Dataplane:      newDataplane,
-		Host:           host{},
+		Host:           newHost(),
 	}
 }

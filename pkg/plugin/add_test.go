@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -542,3 +543,13 @@ func TestIPAMPluginMissing(t *testing.T) {
 }
 
 var _ dataplane.Dataplane = (*fakeDataplane)(nil)
+
+func TestNoDataplane(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.plugin.GOOS = "windows"
+	n.plugin.Dataplane = func(*invocation.Call, *slog.Logger) dataplane.Dataplane { return nil }
+	_, err := n.plugin.Add(deadline(t), n.call(invocation.Add, n.config()))
+	wantCode(t, err, cnierr.UnsupportedField, "windows")
+	n.nothingLeft()
+}

@@ -40,7 +40,8 @@ type Plugin struct {
 	NotesDirectory string
 	// SameBuild reports whether an executable is of this very build.
 	SameBuild func(path string) bool
-	// Dataplane connects the pods of this host.
+	// Dataplane connects the pods of this host; nil if there is none for its
+	// operating system.
 	Dataplane func(call *invocation.Call, log *slog.Logger) dataplane.Dataplane
 	// Host does what a node agent would do, where there is none.
 	Host Host
@@ -112,7 +113,11 @@ func (p *Plugin) begin(call *invocation.Call) (*session, error) {
 	if call.ContainerID != "" {
 		s.log = s.log.With("container", call.ContainerID, "interface", call.IfName)
 	}
-	s.dataplane = p.Dataplane(call, s.log)
+	if s.dataplane = p.Dataplane(call, s.log); s.dataplane == nil {
+		s.end()
+		return nil, cnierr.New(cnierr.UnsupportedField,
+			"this build has no data plane for %s: only calico-ipam serves here, with another network plugin", p.GOOS)
+	}
 	return s, nil
 }
 
