@@ -68,10 +68,12 @@ type engine struct {
 	warned int
 	// unsettled is a plan of which it is not known how far it got.
 	unsettled *plan
+	// pause waits before the decision is taken again.
+	pause func(ctx context.Context, round int) error
 }
 
 func (a *Allocator) engine(host string) *engine {
-	return &engine{Allocator: a, facts: newFacts(a.now(), host)}
+	return &engine{Allocator: a, facts: newFacts(a.now(), host), pause: wait}
 }
 
 // read asks for objects and adds them to the facts.
@@ -111,7 +113,7 @@ func (e *engine) run(ctx context.Context, decide func() (decision, error)) error
 			}
 		}
 		if errors.Is(err, errAgain) {
-			err = wait(ctx, round)
+			err = e.pause(ctx, round)
 			round++
 		}
 		if err != nil {

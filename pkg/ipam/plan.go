@@ -101,8 +101,6 @@ func (p *plan) written() []model.Key {
 	return keys
 }
 
-func (p *plan) size() int { return len(p.transaction()) }
-
 func (p *plan) empty() bool {
 	return p == nil || len(p.blocks)+len(p.handles)+len(p.claims)+len(p.released) == 0
 }
