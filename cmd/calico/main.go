@@ -7,10 +7,8 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"time"
 
 	"calico-cni/pkg/build"
-	"calico-cni/pkg/connect"
 	"calico-cni/pkg/entry"
 	"calico-cni/pkg/invocation"
 	"calico-cni/pkg/ipamplugin"
@@ -52,8 +50,7 @@ func run(ctx context.Context, args []string) int {
 
 func network() *plugin.Plugin {
 	return &plugin.Plugin{
-		Getenv: os.Getenv, Environ: os.Environ, Stderr: os.Stderr, GOOS: runtime.GOOS, Now: time.Now,
-		Open:    connect.Open(os.Getenv),
+		Environment: entry.Environment(), Environ: os.Environ,
 		MTUFile: plugin.DefaultMTUFile, StateDirectory: plugin.DefaultStateDirectory,
 		NotesDirectory: ipamplugin.DefaultNotesDirectory(runtime.GOOS),
 		SameBuild:      build.Same,

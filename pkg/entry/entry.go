@@ -16,6 +16,7 @@ import (
 	"calico-cni/pkg/invocation"
 	"calico-cni/pkg/ipamplugin"
 	"calico-cni/pkg/operator"
+	"calico-cni/pkg/session"
 )
 
 // The roles, which are also the names that the executables must have.
@@ -41,6 +42,13 @@ func Role(arg0 string, served ...string) (string, error) {
 func Process(role string) invocation.Process {
 	return invocation.Process{
 		Name: role, Version: build.Version(), Getenv: os.Getenv, Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+	}
+}
+
+// Environment is the surroundings of a plugin in this process.
+func Environment() session.Environment {
+	return session.Environment{
+		Getenv: os.Getenv, Open: connect.Open(os.Getenv), Stderr: os.Stderr, GOOS: runtime.GOOS, Now: time.Now,
 	}
 }
 
@@ -88,7 +96,6 @@ func RunIPAM(ctx context.Context, args []string) int {
 		return 0
 	}
 	return invocation.Run(ctx, process, &ipamplugin.Plugin{
-		Getenv: os.Getenv, Open: connect.Open(os.Getenv), Stderr: os.Stderr, GOOS: runtime.GOOS, Now: time.Now,
-		NotesDirectory: ipamplugin.DefaultNotesDirectory(runtime.GOOS),
+		Environment: Environment(), NotesDirectory: ipamplugin.DefaultNotesDirectory(runtime.GOOS),
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"calico-cni/pkg/invocation"
 	"calico-cni/pkg/ipam"
 	"calico-cni/pkg/model"
+	"calico-cni/pkg/session"
 )
 
 // Add takes addresses for the container (IPAM contract 7.1).
@@ -24,13 +25,13 @@ func (p *Plugin) Add(ctx context.Context, call *invocation.Call) (types.Result, 
 	if err != nil {
 		return nil, err
 	}
-	defer s.end()
+	defer s.End()
 	if err := s.validate(); err != nil {
 		return nil, err
 	}
-	openCtx, cancel := context.WithTimeout(ctx, s.conf.Timeout())
+	openCtx, cancel := context.WithTimeout(ctx, s.Conf.Timeout())
 	defer cancel()
-	if err := s.open(openCtx); err != nil {
+	if err := s.Connect(openCtx); err != nil {
 		return nil, err
 	}
 	s.writeNote()
@@ -54,7 +55,7 @@ func (p *Plugin) AddQueries(call *invocation.Call) []datastore.Query {
 	if err != nil {
 		return nil
 	}
-	if addr, wanted, err := s.args.Address(); err != nil {
+	if addr, wanted, err := s.Args.Address(); err != nil {
 		return nil
 	} else if wanted {
 		return ipam.AddressQueries(s.addressRequest(addr))
@@ -67,17 +68,17 @@ func (p *Plugin) AddQueries(call *invocation.Call) []datastore.Query {
 }
 
 // validate finds what must keep ADD from touching anything.
-func (s *session) validate() error {
-	if err := s.conf.Validate(); err != nil {
+func (s *serving) validate() error {
+	if err := s.Conf.Validate(); err != nil {
 		return err
 	}
-	_, err := s.id.EndpointName()
+	_, err := s.ID.EndpointName()
 	return err
 }
 
 // assign takes the addresses. On error nothing of this call stays taken.
-func (s *session) assign(ctx context.Context) ([]netip.Prefix, error) {
-	addr, wanted, err := s.args.Address()
+func (s *serving) assign(ctx context.Context) ([]netip.Prefix, error) {
+	addr, wanted, err := s.Args.Address()
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +95,7 @@ func (s *session) assign(ctx context.Context) ([]netip.Prefix, error) {
 	return s.assignAny(ctx)
 }
 
-func (s *session) assignAny(ctx context.Context) ([]netip.Prefix, error) {
+func (s *serving) assignAny(ctx context.Context) ([]netip.Prefix, error) {
 	request, err := s.request()
 	if err != nil {
 		return nil, err
@@ -118,31 +119,31 @@ func (s *session) assignAny(ctx context.Context) ([]netip.Prefix, error) {
 // giveBack releases addresses that a failed call took, and no others: the
 // handle may hold those of an earlier call. A failure is only logged, because
 // the runtime's DEL releases the whole handle.
-func (s *session) giveBack(ctx context.Context, addresses []netip.Prefix) {
+func (s *serving) giveBack(ctx context.Context, addresses []netip.Prefix) {
 	if len(addresses) == 0 {
 		return
 	}
-	ctx, cancel := cleanupContext(ctx)
+	ctx, cancel := session.CleanupContext(ctx)
 	defer cancel()
 	releases := make([]ipam.Release, len(addresses))
 	for i, address := range addresses {
-		releases[i] = ipam.Release{Addr: address.Addr(), HandleID: s.id.HandleID()}
+		releases[i] = ipam.Release{Addr: address.Addr(), HandleID: s.ID.HandleID()}
 	}
 	if _, _, err := s.allocator().ReleaseAddresses(ctx, releases); err != nil {
-		s.log.Error("addresses of a failed ADD stay on their handle until DEL", "handle", s.id.HandleID(), "error", err)
+		s.Log.Error("addresses of a failed ADD stay on their handle until DEL", "handle", s.ID.HandleID(), "error", err)
 	}
 }
 
 // request is what the configuration asks of the allocator.
-func (s *session) request() (ipam.Request, error) {
+func (s *serving) request() (ipam.Request, error) {
 	request := ipam.Request{
-		Host: s.id.Node, HandleID: s.id.HandleID(), Attributes: s.attributes(), Use: model.UseWorkload,
+		Host: s.ID.Node, HandleID: s.ID.HandleID(), Attributes: s.attributes(), Use: model.UseWorkload,
 		RequireStrictAffinity: s.windows(),
 	}
-	if s.conf.IPAM.AssignsIPv4() {
+	if s.Conf.IPAM.AssignsIPv4() {
 		request.Count4 = 1
 	}
-	if s.conf.IPAM.AssignsIPv6() {
+	if s.Conf.IPAM.AssignsIPv6() {
 		request.Count6 = 1
 	}
 	if request.Count4+request.Count6 == 0 {
@@ -152,15 +153,15 @@ func (s *session) request() (ipam.Request, error) {
 	if s.windows() {
 		request.Reserve = ipam.WindowsReservation()
 	}
-	if s.conf.UseSingleNetwork {
+	if s.Conf.UseSingleNetwork {
 		request.MaxBlocks = 1
 	}
 	return request, nil
 }
 
-func (s *session) addressRequest(addr netip.Addr) ipam.AddressRequest {
+func (s *serving) addressRequest(addr netip.Addr) ipam.AddressRequest {
 	request := ipam.AddressRequest{
-		Addr: addr, Host: s.id.Node, HandleID: s.id.HandleID(), Attributes: s.attributes(),
+		Addr: addr, Host: s.ID.Node, HandleID: s.ID.HandleID(), Attributes: s.attributes(),
 		Use: model.UseWorkload, RequireStrictAffinity: s.windows(),
 	}
 	if s.windows() {
@@ -170,10 +171,10 @@ func (s *session) addressRequest(addr netip.Addr) ipam.AddressRequest {
 }
 
 // attributes is the owner map of the allocation (datastore contract 4.2).
-func (s *session) attributes() map[string]string {
-	attributes := map[string]string{"node": s.id.Node, "timestamp": ipam.FormatTimestamp(s.Now())}
-	if s.id.IsKubernetes() {
-		maps.Copy(attributes, map[string]string{"pod": s.id.Pod, "namespace": s.id.Namespace})
+func (s *serving) attributes() map[string]string {
+	attributes := map[string]string{"node": s.ID.Node, "timestamp": ipam.FormatTimestamp(s.Now())}
+	if s.ID.IsKubernetes() {
+		maps.Copy(attributes, map[string]string{"pod": s.ID.Pod, "namespace": s.ID.Namespace})
 	}
 	return attributes
 }

@@ -25,27 +25,27 @@ func (p *Plugin) Check(ctx context.Context, call *invocation.Call) error {
 	if err != nil {
 		return err
 	}
-	defer s.end()
+	defer s.End()
 	if err := s.validate(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.conf.Timeout())
+	ctx, cancel := context.WithTimeout(ctx, s.Conf.Timeout())
 	defer cancel()
-	previous, err := Previous(s.conf.CNIVersion, s.conf.PrevResult)
+	previous, err := Previous(s.Conf.CNIVersion, s.Conf.PrevResult)
 	if err != nil {
 		return err
 	}
-	if err := s.open(ctx); err != nil {
+	if err := s.Connect(ctx); err != nil {
 		return err
 	}
-	held, err := s.allocator().AddressesByHandle(ctx, s.id.HandleID())
+	held, err := s.allocator().AddressesByHandle(ctx, s.ID.HandleID())
 	if err != nil && !errors.Is(err, datastore.ErrNotFound) {
 		return connect.Explain(err)
 	}
 	var missing []string
 	for _, address := range Addresses(previous, call.IfName, call.Netns) {
 		if !slices.Contains(held, address) {
-			missing = append(missing, fmt.Sprintf("address %s is not allocated under handle %s", address, s.id.HandleID()))
+			missing = append(missing, fmt.Sprintf("address %s is not allocated under handle %s", address, s.ID.HandleID()))
 		}
 	}
 	if len(missing) > 0 {

@@ -16,11 +16,11 @@ func (p *Plugin) Del(ctx context.Context, call *invocation.Call) error {
 	if err != nil {
 		return err
 	}
-	defer s.end()
-	s.warnPlaceholders()
-	openCtx, cancel := context.WithTimeout(ctx, s.conf.Timeout())
+	defer s.End()
+	s.WarnPlaceholders()
+	openCtx, cancel := context.WithTimeout(ctx, s.Conf.Timeout())
 	defer cancel()
-	if err := s.open(openCtx); err != nil {
+	if err := s.Connect(openCtx); err != nil {
 		return err
 	}
 	err = s.underLock(ctx, func(ctx context.Context) error {
@@ -29,7 +29,7 @@ func (p *Plugin) Del(ctx context.Context, call *invocation.Call) error {
 	if err != nil {
 		return connect.Explain(err)
 	}
-	s.removeNote(s.id.HandleID())
+	s.removeNote(s.ID.HandleID())
 	return nil
 }
 
@@ -42,14 +42,14 @@ func (p *Plugin) DelQueries(call *invocation.Call) []datastore.Query {
 	return ipam.ReleaseQueries(s.handles()...)
 }
 
-func (s *session) handles() []string {
-	return []string{s.id.HandleID(), s.id.LegacyHandleID()}
+func (s *serving) handles() []string {
+	return []string{s.ID.HandleID(), s.ID.LegacyHandleID()}
 }
 
 // warnPlaceholders: what ADD refuses must not keep a container from being
 // deleted.
-func (s *session) warnPlaceholders() {
-	for _, path := range s.conf.Placeholders {
-		s.log.Warn("network configuration: a placeholder was left", "key", path)
+func (s *serving) warnPlaceholders() {
+	for _, path := range s.Conf.Placeholders {
+		s.Log.Warn("network configuration: a placeholder was left", "key", path)
 	}
 }

@@ -20,16 +20,16 @@ func (p *Plugin) GC(ctx context.Context, call *invocation.Call) error {
 	if err != nil {
 		return err
 	}
-	defer s.end()
-	s.warnPlaceholders()
-	if err := nodename.Certain(s.conf); err != nil {
+	defer s.End()
+	s.WarnPlaceholders()
+	if err := nodename.Certain(s.Conf); err != nil {
 		return err
 	}
-	valid, present, err := s.conf.ValidAttachments()
-	if err != nil || !present || s.conf.DisableGC {
+	valid, present, err := s.Conf.ValidAttachments()
+	if err != nil || !present || s.Conf.DisableGC {
 		return err
 	}
-	return s.collect(ctx, Stale(s.conf.Name, s.id.Node, valid, s.notes(), s.Now()))
+	return s.collect(ctx, Stale(s.Conf.Name, s.ID.Node, valid, s.notes(), s.Now()))
 }
 
 // Stale asks the allocator for what containers of a network hold on a node
@@ -42,22 +42,20 @@ func Stale(network, node string, valid []types.GCAttachment, notes []string, now
 	return ipam.GCRequest{Network: network, Host: node, ValidContainers: containers, Before: now, NoteIDs: notes}
 }
 
-func (s *session) collect(ctx context.Context, request ipam.GCRequest) error {
-	if s.Shared == nil || !s.Shared.Locked {
-		lock, err := Lock(ctx, s.conf)
-		if err != nil {
-			return lockFailed(err)
+func (s *serving) collect(ctx context.Context, request ipam.GCRequest) error {
+	if !s.locked() {
+		if err := s.Lock(ctx); err != nil {
+			return err
 		}
-		defer lock.Release()
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.conf.Timeout())
+	ctx, cancel := context.WithTimeout(ctx, s.Conf.Timeout())
 	defer cancel()
-	if err := s.open(ctx); err != nil {
+	if err := s.Connect(ctx); err != nil {
 		return err
 	}
 	released, err := s.allocator().ReleaseStale(ctx, request)
 	for _, id := range released {
-		s.log.Info("released the addresses of a container that is gone", "handle", id)
+		s.Log.Info("released the addresses of a container that is gone", "handle", id)
 		s.removeNote(id)
 	}
 	if err != nil {

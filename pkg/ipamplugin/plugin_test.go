@@ -23,6 +23,7 @@ import (
 	"calico-cni/pkg/invocation"
 	"calico-cni/pkg/model"
 	"calico-cni/pkg/netconf"
+	"calico-cni/pkg/session"
 )
 
 // node is a host on which the IPAM plugin runs, with a store in memory.
@@ -46,15 +47,17 @@ func newNode(t *testing.T) *node {
 	n.pool("pods", "10.77.0.0/24", 26)
 	n.pool("pods6", "fd00:77::/112", 122)
 	n.plugin = &Plugin{
-		Getenv: func(string) string { return "" },
-		Open: func(context.Context, *netconf.Config, string) (connect.Connection, error) {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			n.opened++
-			return connect.Connection{Store: n.store}, nil
+		Environment: session.Environment{
+			Getenv: func(string) string { return "" }, Stderr: &n.stderr, GOOS: "linux",
+			Now: func() time.Time { return n.now },
+			Open: func(context.Context, *netconf.Config, string) (connect.Connection, error) {
+				n.mu.Lock()
+				defer n.mu.Unlock()
+				n.opened++
+				return connect.Connection{Store: n.store}, nil
+			},
 		},
-		Stderr: &n.stderr, GOOS: "linux", NotesDirectory: filepath.Join(n.dir, "notes"),
-		Now: func() time.Time { return n.now },
+		NotesDirectory: filepath.Join(n.dir, "notes"),
 	}
 	return n
 }

@@ -13,11 +13,11 @@ import (
 // resolvePools puts the configured pools into the request. Only names need the
 // pools' list; it comes with the request's first batch, which the returned
 // store then holds for the allocator.
-func (s *session) resolvePools(ctx context.Context, request *ipam.Request) (datastore.Store, error) {
+func (s *serving) resolvePools(ctx context.Context, request *ipam.Request) (datastore.Store, error) {
 	var pools []*model.IPPool
-	store := s.store
+	store := s.Store
 	if s.namesPools() {
-		answers, holding, err := datastore.Prefetch(ctx, s.store,
+		answers, holding, err := datastore.Prefetch(ctx, s.Store,
 			[]datastore.Query{datastore.ListResources{Kind: model.KindIPPool}}, ipam.AssignQueries(*request))
 		if err != nil {
 			return nil, err
@@ -30,15 +30,15 @@ func (s *session) resolvePools(ctx context.Context, request *ipam.Request) (data
 		}
 	}
 	var err error
-	if request.Pools4, err = poolCIDRs(s.conf.IPAM.IPv4Pools, model.IPv4, pools); err != nil {
+	if request.Pools4, err = poolCIDRs(s.Conf.IPAM.IPv4Pools, model.IPv4, pools); err != nil {
 		return nil, err
 	}
-	request.Pools6, err = poolCIDRs(s.conf.IPAM.IPv6Pools, model.IPv6, pools)
+	request.Pools6, err = poolCIDRs(s.Conf.IPAM.IPv6Pools, model.IPv6, pools)
 	return store, err
 }
 
-func (s *session) namesPools() bool {
-	for _, entries := range [][]string{s.conf.IPAM.IPv4Pools, s.conf.IPAM.IPv6Pools} {
+func (s *serving) namesPools() bool {
+	for _, entries := range [][]string{s.Conf.IPAM.IPv4Pools, s.Conf.IPAM.IPv6Pools} {
 		for _, entry := range entries {
 			if _, err := netip.ParsePrefix(entry); err != nil {
 				return true

@@ -3,17 +3,14 @@ package ipamplugin
 import (
 	"context"
 	"errors"
-	"time"
 
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/connect"
 	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/invocation"
 	"calico-cni/pkg/model"
+	"calico-cni/pkg/session"
 )
-
-// statusTime bounds STATUS whatever hangs: a runtime asks every few seconds.
-const statusTime = 2 * time.Second
 
 // Status fails with code 50 if ADD could not succeed now: the datastore does
 // not answer, or the last ADD found no address and another would not either.
@@ -22,16 +19,16 @@ func (p *Plugin) Status(ctx context.Context, call *invocation.Call) error {
 	if err != nil {
 		return err
 	}
-	defer s.end()
-	if err := s.conf.Validate(); err != nil {
+	defer s.End()
+	if err := s.Conf.Validate(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, statusTime)
+	ctx, cancel := context.WithTimeout(ctx, session.StatusTime)
 	defer cancel()
-	if err := s.open(ctx); err != nil {
+	if err := s.Connect(ctx); err != nil {
 		return NotAvailable(err)
 	}
-	if _, err := s.store.Read(ctx, p.StatusQueries()...); err != nil {
+	if _, err := s.Store.Read(ctx, p.StatusQueries()...); err != nil {
 		return NotAvailable(err)
 	}
 	if !s.hinted() {
@@ -48,7 +45,7 @@ func (p *Plugin) StatusQueries() []datastore.Query {
 // probe asks what an ADD would meet. Exhaustion is reported only on demand: in
 // Kubernetes a failing STATUS makes the node NotReady and evicts its pods, and
 // a full node is no reason for that.
-func (s *session) probe(ctx context.Context) error {
+func (s *serving) probe(ctx context.Context) error {
 	request, err := s.request()
 	if err != nil {
 		return err
@@ -62,7 +59,7 @@ func (s *session) probe(ctx context.Context) error {
 		s.removeHint()
 		return nil
 	case code == cnierr.AddressesExhausted || code == cnierr.BlockLimit:
-		if !s.conf.StatusReportsExhaustion {
+		if !s.Conf.StatusReportsExhaustion {
 			return nil
 		}
 	}

@@ -22,20 +22,20 @@ func notePath(directory, handleID string) string {
 	return filepath.Join(directory, hex.EncodeToString(sum[:]))
 }
 
-func (s *session) writeNote() {
-	path := notePath(s.NotesDirectory, s.id.HandleID())
-	err := os.MkdirAll(s.NotesDirectory, 0o755)
+func (s *serving) writeNote() {
+	path := notePath(s.plugin.NotesDirectory, s.ID.HandleID())
+	err := os.MkdirAll(s.plugin.NotesDirectory, 0o755)
 	if err == nil {
-		err = os.WriteFile(path, []byte(s.id.HandleID()), 0o600)
+		err = os.WriteFile(path, []byte(s.ID.HandleID()), 0o600)
 	}
 	if err != nil {
-		s.log.Warn("the attachment note was not written; GC may not find this container's addresses if it is lost", "error", err)
+		s.Log.Warn("the attachment note was not written; GC may not find this container's addresses if it is lost", "error", err)
 	}
 }
 
-func (s *session) removeNote(handleID string) {
-	if err := os.Remove(notePath(s.NotesDirectory, handleID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.log.Warn("the attachment note was not removed", "error", err)
+func (s *serving) removeNote(handleID string) {
+	if err := os.Remove(notePath(s.plugin.NotesDirectory, handleID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.Log.Warn("the attachment note was not removed", "error", err)
 	}
 }
 
@@ -60,10 +60,10 @@ func Notes(directory, network string) ([]string, error) {
 	return ids, err
 }
 
-func (s *session) notes() []string {
-	ids, err := Notes(s.NotesDirectory, s.conf.Name)
+func (s *serving) notes() []string {
+	ids, err := Notes(s.plugin.NotesDirectory, s.Conf.Name)
 	if err != nil {
-		s.log.Warn("the attachment notes cannot be read: addresses borrowed by lost containers are not found", "error", err)
+		s.Log.Warn("the attachment notes cannot be read: addresses borrowed by lost containers are not found", "error", err)
 	}
 	return ids
 }
@@ -72,17 +72,17 @@ func (s *session) notes() []string {
 // this network on this host failed for want of addresses, so that STATUS looks
 // for the cause only then ("where we go beyond the reference" 1).
 
-func (s *session) hintPath() string {
-	return filepath.Join(filepath.Dir(s.conf.IPAMLockFile), "no-address-"+s.conf.Name)
+func (s *serving) hintPath() string {
+	return filepath.Join(filepath.Dir(s.Conf.IPAMLockFile), "no-address-"+s.Conf.Name)
 }
 
-func (s *session) hinted() bool {
+func (s *serving) hinted() bool {
 	_, err := os.Stat(s.hintPath())
 	return err == nil
 }
 
 // leaveHint records how an ADD ended.
-func (s *session) leaveHint(err error) {
+func (s *serving) leaveHint(err error) {
 	switch cnierr.CodeOf(err) {
 	case cnierr.NoPool, cnierr.AddressesExhausted, cnierr.BlockLimit, cnierr.NodeUnknown:
 		err := os.MkdirAll(filepath.Dir(s.hintPath()), 0o755)
@@ -90,7 +90,7 @@ func (s *session) leaveHint(err error) {
 			err = os.WriteFile(s.hintPath(), nil, 0o644)
 		}
 		if err != nil {
-			s.log.Warn("the hint for STATUS was not written", "error", err)
+			s.Log.Warn("the hint for STATUS was not written", "error", err)
 		}
 	default:
 		if err == nil {
@@ -99,8 +99,8 @@ func (s *session) leaveHint(err error) {
 	}
 }
 
-func (s *session) removeHint() {
+func (s *serving) removeHint() {
 	if err := os.Remove(s.hintPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.log.Warn("the hint for STATUS was not removed", "error", err)
+		s.Log.Warn("the hint for STATUS was not removed", "error", err)
 	}
 }

@@ -13,11 +13,12 @@ import (
 	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/invocation"
 	"calico-cni/pkg/nodename"
+	"calico-cni/pkg/session"
 )
 
 // addition is one ADD.
 type addition struct {
-	*session
+	*serving
 	mtu    int
 	routes []netip.Prefix
 	// previous is the result of the plugins before us in the chain, or nil.
@@ -39,14 +40,13 @@ func (p *Plugin) Add(ctx context.Context, call *invocation.Call) (types.Result, 
 	if err != nil {
 		return nil, err
 	}
-	defer s.end()
-	s.warn()
-	a := &addition{session: s, ipamCall: *call}
+	defer s.End()
+	a := &addition{serving: s, ipamCall: *call}
 	if err := a.prepare(ctx); err != nil {
 		return nil, err
 	}
 	s.lockIPAM(ctx)
-	ctx, cancel := context.WithTimeout(ctx, s.conf.Timeout())
+	ctx, cancel := context.WithTimeout(ctx, s.Conf.Timeout())
 	defer cancel()
 	result, err := a.run(ctx)
 	if err != nil {
@@ -62,7 +62,7 @@ func (a *addition) prepare(ctx context.Context) error {
 	if err := a.validate(); err != nil {
 		return err
 	}
-	if err := nodename.Await(ctx, a.conf); err != nil {
+	if err := nodename.Await(ctx, a.Conf); err != nil {
 		return err
 	}
 	var err error
@@ -72,14 +72,14 @@ func (a *addition) prepare(ctx context.Context) error {
 	if err := a.identify(); err != nil {
 		return err
 	}
-	if _, err := a.id.EndpointName(); err != nil {
+	if _, err := a.ID.EndpointName(); err != nil {
 		return err
 	}
-	if !a.id.IsKubernetes() && a.conf.FeatureControl.IPAddrsNoIPAM {
+	if !a.ID.IsKubernetes() && a.Conf.FeatureControl.IPAddrsNoIPAM {
 		return cnierr.New(cnierr.InvalidConfiguration,
 			"network configuration key feature_control.ip_addrs_no_ipam: only pods of Kubernetes can bring addresses of their own: remove the key")
 	}
-	if err := a.dataplane.Validate(a.call.Netns); err != nil {
+	if err := a.dataplane.Validate(a.Call.Netns); err != nil {
 		return err
 	}
 	if err := a.findIPAM(); err != nil {
@@ -100,14 +100,14 @@ func (a *addition) prepare(ctx context.Context) error {
 // run carries out the plan. Whatever it made or took before an error is
 // remembered for undo.
 func (a *addition) run(ctx context.Context) (*types100.Result, error) {
-	if err := a.open(ctx); err != nil {
+	if err := a.Connect(ctx); err != nil {
 		return nil, err
 	}
 	store, err := a.look(ctx, a.ipam.queries(&a.ipamCall))
 	if err != nil {
 		return nil, err
 	}
-	if !a.id.IsKubernetes() && a.view.record != nil {
+	if !a.ID.IsKubernetes() && a.view.record != nil {
 		result, done, err := a.reuse(ctx)
 		if err != nil || done {
 			return result, err
@@ -117,7 +117,7 @@ func (a *addition) run(ctx context.Context) (*types100.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.lock.Release()
+	a.Unlock()
 	return a.connect(ctx, assigned)
 }
 
@@ -134,7 +134,7 @@ func (a *addition) takeAddresses(ctx context.Context, store datastore.Store) (*t
 		return nil, err
 	}
 	if len(assigned.IPs) == 0 {
-		return nil, cnierr.New(cnierr.Unclassified, "IPAM plugin %q returned no address: check its configuration", a.conf.IPAM.Type)
+		return nil, cnierr.New(cnierr.Unclassified, "IPAM plugin %q returned no address: check its configuration", a.Conf.IPAM.Type)
 	}
 	return assigned, a.rememberAzure(assigned)
 }
@@ -146,11 +146,11 @@ func (a *addition) connect(ctx context.Context, assigned *types100.Result) (*typ
 		return nil, err
 	}
 	link, err := a.dataplane.Add(ctx, dataplane.Request{
-		Attachment: a.id.Attachment, Kubernetes: a.id.IsKubernetes(), Namespace: a.call.Netns,
-		HostInterface: a.id.HostInterface(a.prefix), SecondInterface: a.id.SecondHostInterface(a.prefix),
+		Attachment: a.ID.Attachment, Kubernetes: a.ID.IsKubernetes(), Namespace: a.Call.Netns,
+		HostInterface: a.ID.HostInterface(a.prefix), SecondInterface: a.ID.SecondHostInterface(a.prefix),
 		Addresses: addresses, Routes: a.routes,
-		MTU: a.mtu, Queues: a.conf.NumQueues, Device: a.conf.DeviceType,
-		AllowIPForwarding: a.conf.ContainerSettings.AllowIPForwarding,
+		MTU: a.mtu, Queues: a.Conf.NumQueues, Device: a.Conf.DeviceType,
+		AllowIPForwarding: a.Conf.ContainerSettings.AllowIPForwarding,
 		SkipHostRoutes:    a.isMigrationTarget(assigned),
 		RecordAtStart:     a.view.asRecord(), ReadRecord: a.readRecord,
 	})
@@ -168,17 +168,17 @@ func (a *addition) connect(ctx context.Context, assigned *types100.Result) (*typ
 // machine's migration, whose address still belongs to another node (network
 // plugin contract 6.2 step 6).
 func (a *addition) isMigrationTarget(assigned *types100.Result) bool {
-	return a.id.IsKubernetes() && a.conf.IPAM.Type == "calico-ipam" && len(assigned.Routes) == 0
+	return a.ID.IsKubernetes() && a.Conf.IPAM.Type == "calico-ipam" && len(assigned.Routes) == 0
 }
 
 // undo takes back what this call made and took. Its failures are logged: the
 // first error is what the runtime must hear, and its DEL tries again.
 func (a *addition) undo(ctx context.Context) {
-	ctx, cancel := cleanupContext(ctx)
+	ctx, cancel := session.CleanupContext(ctx)
 	defer cancel()
 	if a.made != nil {
 		if err := a.dataplane.Undo(ctx, *a.made); err != nil {
-			a.log.Error("the interface of a failed ADD stays until DEL", "interface", a.made.HostInterface, "error", err)
+			a.Log.Error("the interface of a failed ADD stays until DEL", "interface", a.made.HostInterface, "error", err)
 		}
 	}
 	if a.taken {
@@ -192,26 +192,26 @@ func (a *addition) undo(ctx context.Context) {
 func (a *addition) releaseTaken(ctx context.Context) {
 	used, err := a.hasInterface(ctx, func(dataplane.Found) bool { return true })
 	if err != nil || used {
-		a.log.Warn("addresses taken by a failed ADD stay on their handle until the container's last DEL",
-			"handle", a.id.HandleID(), "error", err)
+		a.Log.Warn("addresses taken by a failed ADD stay on their handle until the container's last DEL",
+			"handle", a.ID.HandleID(), "error", err)
 		return
 	}
 	call := a.ipamCall
 	call.Verb = invocation.Del
 	if err := a.deleteIPAM(ctx, call); err != nil {
-		a.log.Error("addresses of a failed ADD stay until DEL", "handle", a.id.HandleID(), "error", err)
+		a.Log.Error("addresses of a failed ADD stay until DEL", "handle", a.ID.HandleID(), "error", err)
 	}
 }
 
 // hasInterface reports whether this container has an interface in this network
 // on the host for which which is true.
-func (s *session) hasInterface(ctx context.Context, which func(dataplane.Found) bool) (bool, error) {
+func (s *serving) hasInterface(ctx context.Context, which func(dataplane.Found) bool) (bool, error) {
 	owned, err := s.dataplane.Owned(ctx)
 	if err != nil {
 		return false, err
 	}
 	for _, found := range owned {
-		if found.Owner.HasContainer(s.call.ContainerID) && found.Owner.InNetwork(s.conf.Name) && which(found) {
+		if found.Owner.HasContainer(s.Call.ContainerID) && found.Owner.InNetwork(s.Conf.Name) && which(found) {
 			return true, nil
 		}
 	}

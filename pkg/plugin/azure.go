@@ -28,20 +28,20 @@ type azureEndpoint struct {
 	Addresses []string `json:"addresses"`
 }
 
-func (s *session) isAzure() bool { return s.conf.IPAM.Type == netconf.IPAMAzure }
+func (s *serving) isAzure() bool { return s.Conf.IPAM.Type == netconf.IPAMAzure }
 
-func (s *session) azureDirectory() string {
-	return filepath.Join(s.StateDirectory, "azure", "networks", s.conf.Name)
+func (s *serving) azureDirectory() string {
+	return filepath.Join(s.plugin.StateDirectory, "azure", "networks", s.Conf.Name)
 }
 
-func (s *session) azureNetworkFile() string { return filepath.Join(s.azureDirectory(), "network.json") }
+func (s *serving) azureNetworkFile() string { return filepath.Join(s.azureDirectory(), "network.json") }
 
-func (s *session) azureEndpointFile() string {
-	return filepath.Join(s.azureDirectory(), s.call.ContainerID+"-"+s.call.IfName)
+func (s *serving) azureEndpointFile() string {
+	return filepath.Join(s.azureDirectory(), s.Call.ContainerID+"-"+s.Call.IfName)
 }
 
 // azureInput puts the network's subnet into the document, if one is known.
-func (s *session) azureInput(call invocation.Call) (invocation.Call, error) {
+func (s *serving) azureInput(call invocation.Call) (invocation.Call, error) {
 	if !s.isAzure() {
 		return call, nil
 	}
@@ -74,7 +74,7 @@ func (a *addition) rememberAzure(assigned *types100.Result) error {
 
 // azureRelease puts address and subnet into the document of a DEL. skip is true
 // if no address is known: then there is nothing to release.
-func (s *session) azureRelease(call invocation.Call) (_ invocation.Call, skip bool, err error) {
+func (s *serving) azureRelease(call invocation.Call) (_ invocation.Call, skip bool, err error) {
 	if !s.isAzure() {
 		return call, false, nil
 	}
@@ -96,7 +96,7 @@ func (s *session) azureRelease(call invocation.Call) (_ invocation.Call, skip bo
 }
 
 // forgetAzure removes the attachment's file, which a release made needless.
-func (s *session) forgetAzure() error {
+func (s *serving) forgetAzure() error {
 	if !s.isAzure() {
 		return nil
 	}
@@ -106,8 +106,8 @@ func (s *session) forgetAzure() error {
 	return nil
 }
 
-func (s *session) withIPAM(call invocation.Call, members map[string]string) (invocation.Call, error) {
-	document := s.conf.Document()
+func (s *serving) withIPAM(call invocation.Call, members map[string]string) (invocation.Call, error) {
+	document := s.Conf.Document()
 	for key, value := range members {
 		document.SetIPAM(key, value)
 	}

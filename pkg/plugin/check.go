@@ -25,15 +25,14 @@ func (p *Plugin) Check(ctx context.Context, call *invocation.Call) error {
 	if err != nil {
 		return err
 	}
-	defer s.end()
-	s.warn()
+	defer s.End()
 	if err := s.validate(); err != nil {
 		return err
 	}
 	if err := s.identify(); err != nil {
 		return err
 	}
-	previous, err := ipamplugin.Previous(s.conf.CNIVersion, s.conf.PrevResult)
+	previous, err := ipamplugin.Previous(s.Conf.CNIVersion, s.Conf.PrevResult)
 	if err != nil {
 		return err
 	}
@@ -43,13 +42,13 @@ func (p *Plugin) Check(ctx context.Context, call *invocation.Call) error {
 	if err := s.findIPAM(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.conf.Timeout())
+	ctx, cancel := context.WithTimeout(ctx, s.Conf.Timeout())
 	defer cancel()
 	return connect.Explain(s.check(ctx, previous))
 }
 
-func (s *session) check(ctx context.Context, previous *types100.Result) error {
-	if err := s.open(ctx); err != nil {
+func (s *serving) check(ctx context.Context, previous *types100.Result) error {
+	if err := s.Connect(ctx); err != nil {
 		return err
 	}
 	record, _, err := s.reread(ctx)
@@ -66,11 +65,11 @@ func (s *session) check(ctx context.Context, previous *types100.Result) error {
 		return err
 	}
 	differences = append(differences, ofRecord...)
-	call := *s.call
+	call := *s.Call
 	if call.Stdin, err = s.ipamDocument(); err != nil {
 		return err
 	}
-	if _, err := s.callIPAM(ctx, &call, s.store); err != nil {
+	if _, err := s.callIPAM(ctx, &call, s.Store); err != nil {
 		if len(differences) == 0 {
 			return err
 		}
@@ -78,22 +77,22 @@ func (s *session) check(ctx context.Context, previous *types100.Result) error {
 	}
 	if len(differences) > 0 {
 		return cnierr.New(cnierr.CheckFailed, "container %s, interface %s: %s; delete the container so that it is networked again",
-			s.call.ContainerID, s.call.IfName, strings.Join(differences, "; "))
+			s.Call.ContainerID, s.Call.IfName, strings.Join(differences, "; "))
 	}
 	return nil
 }
 
 // expectation is what prevResult says of our interface.
-func (s *session) expectation(previous *types100.Result) dataplane.Expectation {
+func (s *serving) expectation(previous *types100.Result) dataplane.Expectation {
 	expected := dataplane.Expectation{
-		Attachment: s.id.Attachment, Namespace: s.call.Netns,
-		Addresses:     ipamplugin.Addresses(previous, s.call.IfName, s.call.Netns),
-		RoutesUnknown: s.conf.IPAM.Type == netconf.IPAMHostLocal && len(s.conf.IPAM.Routes) > 0,
-		SkipHostRoutes: s.id.IsKubernetes() && s.conf.IPAM.Type == netconf.IPAMCalico &&
+		Attachment: s.ID.Attachment, Namespace: s.Call.Netns,
+		Addresses:     ipamplugin.Addresses(previous, s.Call.IfName, s.Call.Netns),
+		RoutesUnknown: s.Conf.IPAM.Type == netconf.IPAMHostLocal && len(s.Conf.IPAM.Routes) > 0,
+		SkipHostRoutes: s.ID.IsKubernetes() && s.Conf.IPAM.Type == netconf.IPAMCalico &&
 			len(previous.Routes) == 0,
 	}
 	for _, found := range previous.Interfaces {
-		if found.Name == s.call.IfName && found.Sandbox == s.call.Netns {
+		if found.Name == s.Call.IfName && found.Sandbox == s.Call.Netns {
 			expected.MAC, expected.MTU = found.Mac, found.Mtu
 		}
 	}
@@ -102,18 +101,18 @@ func (s *session) expectation(previous *types100.Result) dataplane.Expectation {
 
 // recordDifferences compares the record with this container and its addresses.
 // A pod's second interface has no record.
-func (s *session) recordDifferences(ctx context.Context, record *model.WorkloadEndpoint, addresses []netip.Addr) ([]string, error) {
+func (s *serving) recordDifferences(ctx context.Context, record *model.WorkloadEndpoint, addresses []netip.Addr) ([]string, error) {
 	second, err := s.hasInterface(ctx, func(found dataplane.Found) bool {
-		return found.Owner.Is(s.id.Attachment) && found.HostInterface == s.id.SecondHostInterface(s.prefix)
+		return found.Owner.Is(s.ID.Attachment) && found.HostInterface == s.ID.SecondHostInterface(s.prefix)
 	})
-	if err != nil || second && s.id.IsKubernetes() {
+	if err != nil || second && s.ID.IsKubernetes() {
 		return nil, err
 	}
 	if record == nil {
 		return []string{"the endpoint record is missing"}, nil
 	}
 	var differences []string
-	if record.Spec.ContainerID != s.call.ContainerID {
+	if record.Spec.ContainerID != s.Call.ContainerID {
 		differences = append(differences, fmt.Sprintf("the endpoint record %s/%s names container %q",
 			record.Metadata.Namespace, record.Metadata.Name, record.Spec.ContainerID))
 	}

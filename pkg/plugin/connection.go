@@ -7,12 +7,13 @@ import (
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/netconf"
 	"calico-cni/pkg/nodename"
+	"calico-cni/pkg/session"
 )
 
 // TestConnection is the flag -t: it fails with code 100 unless the datastore of
 // the configuration answers within 2 s and says that it is ready.
 func (p *Plugin) TestConnection(ctx context.Context, configuration io.Reader) error {
-	ctx, cancel := context.WithTimeout(ctx, statusTime)
+	ctx, cancel := context.WithTimeout(ctx, session.StatusTime)
 	defer cancel()
 	if err := p.testConnection(ctx, configuration); err != nil {
 		failed := cnierr.New(cnierr.Startup, "data store connection failed")

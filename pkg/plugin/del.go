@@ -13,7 +13,7 @@ import (
 
 // deletion is one DEL.
 type deletion struct {
-	*session
+	*serving
 	ipamCall invocation.Call
 	view     view
 	// ipamStore holds what the IPAM plugin reads first.
@@ -27,27 +27,26 @@ func (p *Plugin) Del(ctx context.Context, call *invocation.Call) error {
 	if err != nil {
 		return err
 	}
-	defer s.end()
-	s.warn()
-	s.warnPlaceholders()
+	defer s.End()
+	s.WarnPlaceholders()
 	if err := s.identify(); err != nil {
 		return err
 	}
 	if err := s.findIPAM(); err != nil {
 		return err
 	}
-	d := &deletion{session: s, ipamCall: *call}
+	d := &deletion{serving: s, ipamCall: *call}
 	if d.ipamCall.Stdin, err = s.ipamDocument(); err != nil {
 		return err
 	}
 	s.lockIPAM(ctx)
-	ctx, cancel := context.WithTimeout(ctx, s.conf.Timeout())
+	ctx, cancel := context.WithTimeout(ctx, s.Conf.Timeout())
 	defer cancel()
 	return connect.Explain(d.run(ctx))
 }
 
 func (d *deletion) run(ctx context.Context) error {
-	if err := d.open(ctx); err != nil {
+	if err := d.Connect(ctx); err != nil {
 		return err
 	}
 	var err error
@@ -55,7 +54,7 @@ func (d *deletion) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if d.id.IsKubernetes() {
+	if d.ID.IsKubernetes() {
 		return d.kubernetes(ctx)
 	}
 	return d.other(ctx)
@@ -92,7 +91,7 @@ func (d *deletion) other(ctx context.Context) error {
 
 func (d *deletion) deleteInterface(ctx context.Context) error {
 	return d.dataplane.Delete(ctx, dataplane.Removal{
-		Attachment: d.id.Attachment, Namespace: d.call.Netns, Record: d.view.asRecord(),
+		Attachment: d.ID.Attachment, Namespace: d.Call.Netns, Record: d.view.asRecord(),
 	})
 }
 
@@ -106,7 +105,7 @@ func (d *deletion) deleteRecord(ctx context.Context) error {
 			return ownErr
 		}
 		remove := datastore.Remove(endpointKey(d.view.record), d.view.revision)
-		if _, err = d.store.Write(ctx, datastore.Step{remove}); err == nil {
+		if _, err = d.Store.Write(ctx, datastore.Step{remove}); err == nil {
 			return nil
 		}
 		unknown := datastore.ReasonOf(err) == datastore.OutcomeUnknown
@@ -125,19 +124,19 @@ func (d *deletion) deleteRecord(ctx context.Context) error {
 func (d *deletion) ownsRecord(ctx context.Context) (bool, error) {
 	record := d.view.record
 	if record == nil {
-		d.log.Info("no endpoint record: it was deleted before, or never made")
+		d.Log.Info("no endpoint record: it was deleted before, or never made")
 		return false, nil
 	}
-	if id := record.Spec.ContainerID; id != "" && id != d.call.ContainerID {
-		d.log.Info("the endpoint record is a newer sandbox's and stays", "container_of_record", id)
+	if id := record.Spec.ContainerID; id != "" && id != d.Call.ContainerID {
+		d.Log.Info("the endpoint record is a newer sandbox's and stays", "container_of_record", id)
 		return false, nil
 	}
-	if !d.id.IsKubernetes() {
-		return record.Spec.Endpoint == d.call.IfName, nil
+	if !d.ID.IsKubernetes() {
+		return record.Spec.Endpoint == d.Call.IfName, nil
 	}
 	// The record of the pod's first interface outlives the DEL of a second.
 	first, err := d.hasInterface(ctx, func(found dataplane.Found) bool {
-		return found.HostInterface == record.Spec.InterfaceName && !found.Owner.Is(d.id.Attachment)
+		return found.HostInterface == record.Spec.InterfaceName && !found.Owner.Is(d.ID.Attachment)
 	})
 	return !first, err
 }
@@ -146,23 +145,23 @@ func (d *deletion) ownsRecord(ctx context.Context) (bool, error) {
 // container remains: the addresses of a container hang on one handle, and are
 // freed with its last interface.
 func (d *deletion) release(ctx context.Context) error {
-	other, err := d.hasInterface(ctx, func(found dataplane.Found) bool { return !found.Owner.Is(d.id.Attachment) })
+	other, err := d.hasInterface(ctx, func(found dataplane.Found) bool { return !found.Owner.Is(d.ID.Attachment) })
 	if err != nil {
 		return err
 	}
 	if other {
-		d.log.Info("another interface of the container remains: its addresses stay")
+		d.Log.Info("another interface of the container remains: its addresses stay")
 		return nil
 	}
 	return d.releaseFrom(ctx, d.ipamCall, d.ipamStore)
 }
 
-// deleteIPAM runs the IPAM plugin's DEL on the session's own connection.
-func (s *session) deleteIPAM(ctx context.Context, call invocation.Call) error {
-	return s.releaseFrom(ctx, call, s.store)
+// deleteIPAM runs the IPAM plugin's DEL on the call's own connection.
+func (s *serving) deleteIPAM(ctx context.Context, call invocation.Call) error {
+	return s.releaseFrom(ctx, call, s.Store)
 }
 
-func (s *session) releaseFrom(ctx context.Context, call invocation.Call, store datastore.Store) error {
+func (s *serving) releaseFrom(ctx context.Context, call invocation.Call, store datastore.Store) error {
 	call, skip, err := s.azureRelease(call)
 	if err != nil || skip {
 		return err

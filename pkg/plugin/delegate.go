@@ -32,50 +32,48 @@ type delegate interface {
 // findIPAM chooses the way. The executable is looked for where a runtime
 // looks: it must be there even if its code runs here, so that removing it
 // takes effect.
-func (s *session) findIPAM() error {
-	name := s.conf.IPAM.Type
-	path, err := invoke.FindInPath(name, filepath.SplitList(s.call.Path))
+func (s *serving) findIPAM() error {
+	name := s.Conf.IPAM.Type
+	path, err := invoke.FindInPath(name, filepath.SplitList(s.Call.Path))
 	if err != nil {
 		return cnierr.New(cnierr.InvalidConfiguration,
-			"network configuration key ipam.type: plugin %q is not in CNI_PATH (%s): install it there", name, s.call.Path)
+			"network configuration key ipam.type: plugin %q is not in CNI_PATH (%s): install it there", name, s.Call.Path)
 	}
-	if name == netconf.IPAMCalico && s.SameBuild(path) {
-		s.ipam = ownIPAM{session: s}
+	if name == netconf.IPAMCalico && s.plugin.SameBuild(path) {
+		s.ipam = ownIPAM{serving: s}
 		return nil
 	}
-	s.ipam = executedIPAM{session: s, path: path}
+	s.ipam = executedIPAM{serving: s, path: path}
 	return nil
 }
 
 // callIPAM runs a verb of the IPAM plugin. Its error keeps its code.
-func (s *session) callIPAM(ctx context.Context, call *invocation.Call, store datastore.Store) (*types100.Result, error) {
-	result, err := s.ipam.run(ctx, call, store, s.lock.Held())
+func (s *serving) callIPAM(ctx context.Context, call *invocation.Call, store datastore.Store) (*types100.Result, error) {
+	result, err := s.ipam.run(ctx, call, store, s.Locked())
 	if err != nil {
-		return nil, cnierr.Wrap(cnierr.Unclassified, err, fmt.Sprintf("IPAM plugin %q, verb %s", s.conf.IPAM.Type, call.Verb))
+		return nil, cnierr.Wrap(cnierr.Unclassified, err, fmt.Sprintf("IPAM plugin %q, verb %s", s.Conf.IPAM.Type, call.Verb))
 	}
 	if result == nil {
 		return nil, nil
 	}
 	converted, err := types100.NewResultFromResult(result)
 	if err != nil {
-		return nil, cnierr.New(cnierr.Undecodable, "result of IPAM plugin %q: %w", s.conf.IPAM.Type, err)
+		return nil, cnierr.New(cnierr.Undecodable, "result of IPAM plugin %q: %w", s.Conf.IPAM.Type, err)
 	}
 	return converted, nil
 }
 
 // ownIPAM runs the IPAM plugin's code in this process.
-type ownIPAM struct{ *session }
+type ownIPAM struct{ *serving }
 
 func (o ownIPAM) inProcess() bool { return true }
 
-func (o ownIPAM) plugin(shared *ipamplugin.Shared) *ipamplugin.Plugin {
-	return &ipamplugin.Plugin{
-		Getenv: o.Getenv, Open: o.Open, Stderr: o.Stderr, GOOS: o.GOOS, Now: o.Now, NotesDirectory: o.NotesDirectory, Shared: shared,
-	}
+func (o ownIPAM) with(shared *ipamplugin.Shared) *ipamplugin.Plugin {
+	return &ipamplugin.Plugin{Environment: o.Environment, NotesDirectory: o.plugin.NotesDirectory, Shared: shared}
 }
 
 func (o ownIPAM) queries(call *invocation.Call) []datastore.Query {
-	plugin := o.plugin(&ipamplugin.Shared{Log: o.log})
+	plugin := o.with(&ipamplugin.Shared{Log: o.Log})
 	switch call.Verb {
 	case invocation.Add:
 		return plugin.AddQueries(call)
@@ -88,7 +86,7 @@ func (o ownIPAM) queries(call *invocation.Call) []datastore.Query {
 }
 
 func (o ownIPAM) run(ctx context.Context, call *invocation.Call, store datastore.Store, locked bool) (types.Result, error) {
-	plugin := o.plugin(&ipamplugin.Shared{Store: store, Log: o.log, Locked: locked})
+	plugin := o.with(&ipamplugin.Shared{Store: store, Log: o.Log, Locked: locked})
 	result, err := invocation.Guarded(o.Stderr, func() (types.Result, error) {
 		return invocation.Dispatch(ctx, plugin, call)
 	})
@@ -99,7 +97,7 @@ func (o ownIPAM) run(ctx context.Context, call *invocation.Call, store datastore
 		return nil, nil
 	}
 	// An executed plugin's result passes through the configuration's version.
-	return result.GetAsVersion(invocation.ResultVersion(o.conf.CNIVersion))
+	return result.GetAsVersion(invocation.ResultVersion(o.Conf.CNIVersion))
 }
 
 // asPrinted is the error object that the executable would have printed.
@@ -114,7 +112,7 @@ func asPrinted(err error) error {
 
 // executedIPAM executes a plugin per the CNI protocol.
 type executedIPAM struct {
-	*session
+	*serving
 	path string
 }
 
@@ -123,7 +121,7 @@ func (executedIPAM) inProcess() bool { return false }
 func (executedIPAM) queries(*invocation.Call) []datastore.Query { return nil }
 
 func (e executedIPAM) run(ctx context.Context, call *invocation.Call, _ datastore.Store, _ bool) (types.Result, error) {
-	environ := environment(call.Environ(e.Environ()))
+	environ := environment(call.Environ(e.plugin.Environ()))
 	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: e.Stderr}}
 	if call.Verb == invocation.Add {
 		return invoke.ExecPluginWithResult(ctx, e.path, call.Stdin, environ, exec)

@@ -22,11 +22,11 @@ import (
 // call must go on as a first ADD.
 func (a *addition) reuse(ctx context.Context) (result *types100.Result, done bool, err error) {
 	record := a.view.record
-	present, err := a.dataplane.HasInterface(a.call.Netns, a.call.IfName)
+	present, err := a.dataplane.HasInterface(a.Call.Netns, a.Call.IfName)
 	if err != nil {
 		return nil, false, err
 	}
-	if record.Spec.Endpoint == a.call.IfName && !present {
+	if record.Spec.Endpoint == a.Call.IfName && !present {
 		return a.reconnect(ctx)
 	}
 	err = a.write(ctx, a.joinNetwork, func() error { return nil })
@@ -39,8 +39,8 @@ func (a *addition) reuse(ctx context.Context) (result *types100.Result, done boo
 }
 
 func (a *addition) joinNetwork(endpoint *model.WorkloadEndpoint) {
-	if !slices.Contains(endpoint.Spec.Profiles, a.conf.Name) {
-		endpoint.Spec.Profiles = append(endpoint.Spec.Profiles, a.conf.Name)
+	if !slices.Contains(endpoint.Spec.Profiles, a.Conf.Name) {
+		endpoint.Spec.Profiles = append(endpoint.Spec.Profiles, a.Conf.Name)
 	}
 }
 
@@ -48,10 +48,10 @@ func (a *addition) joinNetwork(endpoint *model.WorkloadEndpoint) {
 // are still its own: it was restarted in a new namespace, or an ADD was killed.
 func (a *addition) reconnect(ctx context.Context) (result *types100.Result, done bool, err error) {
 	recorded := a.view.asRecord().Addresses
-	if a.conf.IPAM.Type != netconf.IPAMCalico || len(recorded) == 0 {
+	if a.Conf.IPAM.Type != netconf.IPAMCalico || len(recorded) == 0 {
 		return nil, false, nil
 	}
-	held, err := ipam.New(a.store, ipam.Options{Now: a.Now, Logger: a.log}).AddressesByHandle(ctx, a.id.HandleID())
+	held, err := ipam.New(a.Store, ipam.Options{Now: a.Now, Logger: a.Log}).AddressesByHandle(ctx, a.ID.HandleID())
 	if err != nil && !errors.Is(err, datastore.ErrNotFound) {
 		return nil, false, err
 	}
@@ -60,7 +60,7 @@ func (a *addition) reconnect(ctx context.Context) (result *types100.Result, done
 			return nil, false, nil
 		}
 	}
-	a.lock.Release()
+	a.Unlock()
 	result, err = a.connect(ctx, routesTo(recorded))
 	return result, true, err
 }

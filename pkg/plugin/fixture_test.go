@@ -24,6 +24,7 @@ import (
 	"calico-cni/pkg/invocation"
 	"calico-cni/pkg/model"
 	"calico-cni/pkg/netconf"
+	"calico-cni/pkg/session"
 	"calico-cni/pkg/workload"
 )
 
@@ -182,11 +183,14 @@ func newNode(t *testing.T) *node {
 		create(model.KindIPPool, "pods6", &model.IPPool{Metadata: model.Metadata{Name: "pods6"}, RawCIDR: "fd00:77::/112", BlockSize: 122}),
 	})
 	n.plugin = &Plugin{
-		Getenv: func(string) string { return "" }, Environ: os.Environ, Stderr: &n.stderr, GOOS: "linux",
-		Now: func() time.Time { return n.now },
-		Open: func(context.Context, *netconf.Config, string) (connect.Connection, error) {
-			return connect.Connection{Store: kept{n.store}, Embedded: n.embedded}, nil
+		Environment: session.Environment{
+			Getenv: func(string) string { return "" }, Stderr: &n.stderr, GOOS: "linux",
+			Now: func() time.Time { return n.now },
+			Open: func(context.Context, *netconf.Config, string) (connect.Connection, error) {
+				return connect.Connection{Store: kept{n.store}, Embedded: n.embedded}, nil
+			},
 		},
+		Environ: os.Environ,
 		MTUFile: filepath.Join(n.dir, "mtu"), StateDirectory: filepath.Join(n.dir, "state"),
 		NotesDirectory: filepath.Join(n.dir, "notes"),
 		SameBuild:      func(path string) bool { return filepath.Base(path) == "calico-ipam" },

@@ -19,13 +19,13 @@ const (
 )
 
 // awaitGates waits for each readiness gate in order.
-func (s *session) awaitGates(ctx context.Context) error {
-	if len(s.conf.ReadinessGates) == 0 {
+func (s *serving) awaitGates(ctx context.Context) error {
+	if len(s.Conf.ReadinessGates) == 0 {
 		return nil
 	}
 	client := &http.Client{Timeout: gateTimeout}
 	defer client.CloseIdleConnections()
-	for _, gate := range s.conf.ReadinessGates {
+	for _, gate := range s.Conf.ReadinessGates {
 		if err := awaitGate(ctx, client, gate); err != nil {
 			return err
 		}

@@ -24,7 +24,7 @@ import (
 
 // collection is one GC.
 type collection struct {
-	*session
+	*serving
 	valid []types.GCAttachment
 	// failures are reported together when everything else is done.
 	failures []error
@@ -38,52 +38,49 @@ func (p *Plugin) GC(ctx context.Context, call *invocation.Call) error {
 	if err != nil {
 		return err
 	}
-	defer s.end()
-	s.warn()
-	s.warnPlaceholders()
-	if err := nodename.Certain(s.conf); err != nil {
+	defer s.End()
+	s.WarnPlaceholders()
+	if err := nodename.Certain(s.Conf); err != nil {
 		return err
 	}
 	if err := s.identify(); err != nil {
 		return err
 	}
-	valid, present, err := s.conf.ValidAttachments()
+	valid, present, err := s.Conf.ValidAttachments()
 	if err != nil {
 		return err
 	}
-	if s.conf.DisableGC {
+	if s.Conf.DisableGC {
 		return nil
 	}
 	if err := s.findIPAM(); err != nil {
 		return err
 	}
-	c := &collection{session: s, valid: valid}
+	c := &collection{serving: s, valid: valid}
 	return connect.Explain(c.run(ctx, present))
 }
 
 func (c *collection) run(ctx context.Context, present bool) error {
 	if c.ipam.inProcess() && present {
-		lock, err := ipamplugin.Lock(ctx, c.conf)
-		if err != nil {
-			return cnierr.New(cnierr.LockNotObtained, "taking the IPAM lock: %w; look for a process that was stopped while it held it", err)
+		if err := c.Lock(ctx); err != nil {
+			return err
 		}
-		c.lock = lock
 	}
-	ctx, cancel := context.WithTimeout(ctx, c.conf.Timeout())
+	ctx, cancel := context.WithTimeout(ctx, c.Conf.Timeout())
 	defer cancel()
-	if err := c.open(ctx); err != nil {
+	if err := c.Connect(ctx); err != nil {
 		return err
 	}
 	if present {
 		c.collect(ctx)
 	}
-	call := *c.call
+	call := *c.Call
 	var err error
 	if call.Stdin, err = c.ipamDocument(); err == nil {
-		_, err = c.callIPAM(ctx, &call, c.store)
+		_, err = c.callIPAM(ctx, &call, c.Store)
 	}
 	if err != nil && !c.ipam.inProcess() && unknownVerb(err) {
-		c.log.Warn("the IPAM plugin does not know GC: its addresses are not looked at", "error", err)
+		c.Log.Warn("the IPAM plugin does not know GC: its addresses are not looked at", "error", err)
 		err = nil
 	}
 	c.note(err)
@@ -107,7 +104,7 @@ func (c *collection) outcome() error {
 	case 1:
 		return c.failures[0]
 	}
-	return cnierr.New(cnierr.Unclassified, "GC of network %s failed in part; everything else was done: %w", c.conf.Name, errors.Join(c.failures...))
+	return cnierr.New(cnierr.Unclassified, "GC of network %s failed in part; everything else was done: %w", c.Conf.Name, errors.Join(c.failures...))
 }
 
 // collect removes records and interfaces. The addresses are the IPAM plugin's.
@@ -118,20 +115,20 @@ func (c *collection) collect(ctx context.Context) {
 		c.note(c.deleteRecord(ctx, id))
 	}
 	for _, found := range owned {
-		if !found.Owner.InNetwork(c.conf.Name) || c.isValid(found.Owner) {
+		if !found.Owner.InNetwork(c.Conf.Name) || c.isValid(found.Owner) {
 			continue
 		}
 		if err := c.dataplane.Remove(ctx, found); err != nil {
 			c.note(fmt.Errorf("removing interface %s of %s: %w", found.HostInterface, found.Owner, err))
 			continue
 		}
-		c.log.Info("removed the interface of an attachment that is gone", "interface", found.HostInterface, "owner", found.Owner.String())
+		c.Log.Info("removed the interface of an attachment that is gone", "interface", found.HostInterface, "owner", found.Owner.String())
 	}
 }
 
 func (c *collection) isValid(owner workload.Owner) bool {
 	return slices.ContainsFunc(c.valid, func(v types.GCAttachment) bool {
-		return owner.Is(workload.Attachment{Network: c.conf.Name, ContainerID: v.ContainerID, IfName: v.IfName})
+		return owner.Is(workload.Attachment{Network: c.Conf.Name, ContainerID: v.ContainerID, IfName: v.IfName})
 	})
 }
 
@@ -144,17 +141,17 @@ func (c *collection) validContainer(containerID string) bool {
 func (c *collection) staleWorkloads(ctx context.Context, owned []dataplane.Found) []workload.Identity {
 	var stale []workload.Identity
 	add := func(containerID, namespace, pod string) {
-		id := workload.NewIdentity(c.id.Node, workload.Attachment{Network: c.conf.Name, ContainerID: containerID},
-			workload.Args{PodName: pod, PodNamespace: namespace}, c.conf.LabelNamespace())
+		id := workload.NewIdentity(c.ID.Node, workload.Attachment{Network: c.Conf.Name, ContainerID: containerID},
+			workload.Args{PodName: pod, PodNamespace: namespace}, c.Conf.LabelNamespace())
 		if !c.validContainer(containerID) && !slices.Contains(stale, id) {
 			stale = append(stale, id)
 		}
 	}
-	if c.conf.IPAM.Type == netconf.IPAMCalico {
+	if c.Conf.IPAM.Type == netconf.IPAMCalico {
 		c.note(c.staleHolders(ctx, add))
 	}
 	for _, found := range owned {
-		if found.Owner.InNetwork(c.conf.Name) {
+		if found.Owner.InNetwork(c.Conf.Name) {
 			add(found.Owner.ContainerID(), "", "")
 		}
 	}
@@ -163,17 +160,17 @@ func (c *collection) staleWorkloads(ctx context.Context, owned []dataplane.Found
 
 // staleHolders finds the containers that hold addresses, with their pods.
 func (c *collection) staleHolders(ctx context.Context, add func(containerID, namespace, pod string)) error {
-	notes, err := ipamplugin.Notes(c.NotesDirectory, c.conf.Name)
+	notes, err := ipamplugin.Notes(c.plugin.NotesDirectory, c.Conf.Name)
 	if err != nil {
-		c.log.Warn("the attachment notes cannot be read", "error", err)
+		c.Log.Warn("the attachment notes cannot be read", "error", err)
 	}
-	allocator := ipam.New(c.store, ipam.Options{Now: c.Now, Logger: c.log})
-	ids, err := allocator.StaleHandles(ctx, ipamplugin.Stale(c.conf.Name, c.id.Node, c.valid, notes, c.Now()))
+	allocator := ipam.New(c.Store, ipam.Options{Now: c.Now, Logger: c.Log})
+	ids, err := allocator.StaleHandles(ctx, ipamplugin.Stale(c.Conf.Name, c.ID.Node, c.valid, notes, c.Now()))
 	if err != nil {
 		return err
 	}
 	for _, id := range ids {
-		containerID := strings.TrimPrefix(id, c.conf.Name+".")
+		containerID := strings.TrimPrefix(id, c.Conf.Name+".")
 		add(containerID, "", "")
 		held, err := allocator.AllocationsByHandle(ctx, id)
 		if err != nil && !errors.Is(err, datastore.ErrNotFound) {
@@ -193,7 +190,7 @@ func (c *collection) deleteRecord(ctx context.Context, id workload.Identity) err
 		// No record can have such a name.
 		return nil
 	}
-	answers, err := c.store.Read(ctx, datastore.ListResources{
+	answers, err := c.Store.Read(ctx, datastore.ListResources{
 		Kind: model.KindWorkloadEndpoint, Namespace: id.Namespace, NamePrefix: prefix,
 	})
 	if err != nil {
@@ -204,7 +201,7 @@ func (c *collection) deleteRecord(ctx context.Context, id workload.Identity) err
 		if !ok || !id.SameWorkload(endpoint.Metadata.Name) || endpoint.Spec.ContainerID != id.Attachment.ContainerID {
 			continue
 		}
-		_, err := c.store.Write(ctx, datastore.Step{datastore.Remove(entry.Key, entry.Revision)})
+		_, err := c.Store.Write(ctx, datastore.Step{datastore.Remove(entry.Key, entry.Revision)})
 		// Whoever changed it meanwhile made it another sandbox's.
 		if err != nil && !errors.Is(err, datastore.ErrConflict) && !errors.Is(err, datastore.ErrNotFound) {
 			return err

@@ -52,37 +52,37 @@ func natPools(answer datastore.Answer) []NATPool {
 }
 
 // enableHost makes the host serve pods with these addresses.
-func (s *session) enableHost(ctx context.Context, addresses []netip.Addr) error {
-	if !s.embedded {
+func (s *serving) enableHost(ctx context.Context, addresses []netip.Addr) error {
+	if !s.Embedded {
 		return nil
 	}
 	var ipv4, ipv6 bool
 	for _, address := range addresses {
 		ipv4, ipv6 = ipv4 || address.Is4(), ipv6 || address.Is6()
 	}
-	if err := s.Host.EnableForwarding(ctx, ipv4, ipv6); err != nil {
+	if err := s.plugin.Host.EnableForwarding(ctx, ipv4, ipv6); err != nil {
 		return err
 	}
-	answers, err := s.store.Read(ctx, datastore.ListResources{Kind: model.KindIPPool})
+	answers, err := s.Store.Read(ctx, datastore.ListResources{Kind: model.KindIPPool})
 	if err != nil {
 		return err
 	}
-	return s.Host.EnsureMasquerade(ctx, natPools(answers[0]))
+	return s.plugin.Host.EnsureMasquerade(ctx, natPools(answers[0]))
 }
 
 // disableHost removes the masquerading after the last address is free. The
 // IPAM lock, if held, keeps an ADD from taking one in between; an ADD after it
 // makes the table again.
-func (s *session) disableHost(ctx context.Context) error {
-	if !s.embedded {
+func (s *serving) disableHost(ctx context.Context) error {
+	if !s.Embedded {
 		return nil
 	}
-	usage, err := s.store.Read(ctx, usageQueries()...)
+	usage, err := s.Store.Read(ctx, usageQueries()...)
 	if err != nil {
 		return err
 	}
 	if used := allocated(usage); used[model.IPv4] || used[model.IPv6] {
 		return nil
 	}
-	return s.Host.RemoveMasquerade(ctx)
+	return s.plugin.Host.RemoveMasquerade(ctx)
 }

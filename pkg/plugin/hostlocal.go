@@ -11,18 +11,18 @@ import (
 
 // podRoutes are the destinations that the pod reaches through us (network
 // plugin contract 6.2 step 2, 6.3).
-func (s *session) podRoutes() ([]netip.Prefix, error) {
+func (s *serving) podRoutes() ([]netip.Prefix, error) {
 	defaults := []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
-	if s.conf.IPAM.Type != netconf.IPAMHostLocal || !s.id.IsKubernetes() {
+	if s.Conf.IPAM.Type != netconf.IPAMHostLocal || !s.ID.IsKubernetes() {
 		return defaults, nil
 	}
-	custom, err := s.conf.IPAM.RouteDestinations()
+	custom, err := s.Conf.IPAM.RouteDestinations()
 	switch {
 	case err != nil:
 		return nil, err
 	case len(custom) == 0:
 		return defaults, nil
-	case s.conf.IncludeDefaultRoutes:
+	case s.Conf.IncludeDefaultRoutes:
 		return append(defaults, custom...), nil
 	}
 	return custom, nil
@@ -32,11 +32,11 @@ func (s *session) podRoutes() ([]netip.Prefix, error) {
 // it, except for placeholders of the node's pod CIDRs. host-local frees by
 // container id, so verbs other than ADD need no real ranges; it only wants
 // ranges that do not overlap ("where we go beyond the reference" 7).
-func (s *session) ipamDocument() ([]byte, error) {
-	if s.conf.IPAM.Type != netconf.IPAMHostLocal {
-		return s.call.Stdin, nil
+func (s *serving) ipamDocument() ([]byte, error) {
+	if s.Conf.IPAM.Type != netconf.IPAMHostLocal {
+		return s.Call.Stdin, nil
 	}
-	document := s.conf.Document()
+	document := s.Conf.Document()
 	ranges, err := document.Ranges()
 	if err != nil {
 		return nil, err
@@ -51,7 +51,7 @@ func (s *session) ipamDocument() ([]byte, error) {
 		if !ok || !placeholder {
 			continue
 		}
-		if s.call.Verb == invocation.Add {
+		if s.Call.Verb == invocation.Add {
 			return nil, cnierr.New(cnierr.UnsupportedField,
 				"network configuration key %s.subnet: %q needs the Kubernetes API, which this version does not support: write the node's range", r.Path, subnet)
 		}
@@ -59,7 +59,7 @@ func (s *session) ipamDocument() ([]byte, error) {
 		replaced++
 	}
 	if replaced == 0 {
-		return s.call.Stdin, nil
+		return s.Call.Stdin, nil
 	}
 	return document.Bytes()
 }

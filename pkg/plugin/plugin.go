@@ -2,36 +2,23 @@ package plugin
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net/netip"
-	"time"
 
 	"calico-cni/pkg/cnierr"
-	"calico-cni/pkg/connect"
 	"calico-cni/pkg/dataplane"
-	"calico-cni/pkg/datastore"
-	"calico-cni/pkg/hostlock"
 	"calico-cni/pkg/invocation"
-	"calico-cni/pkg/ipamplugin"
-	"calico-cni/pkg/logging"
 	"calico-cni/pkg/netconf"
-	"calico-cni/pkg/nodename"
+	"calico-cni/pkg/session"
 	"calico-cni/pkg/workload"
 )
 
 // Plugin is the network plugin. It implements invocation.Plugin.
 type Plugin struct {
-	// Getenv reads the process's environment, Environ copies it whole for an
-	// IPAM plugin that is executed.
-	Getenv  func(string) string
+	session.Environment
+	// Environ copies the process's environment for an IPAM plugin that is
+	// executed.
 	Environ func() []string
-	Stderr  io.Writer
-	// GOOS is the operating system whose rules hold, as in runtime.GOOS.
-	GOOS string
-	Now  func() time.Time
-	// Open connects to the datastore.
-	Open connect.Opener
 	// MTUFile is what the node agent writes the detected MTU to.
 	MTUFile string
 	// StateDirectory holds what delegation to azure-vnet-ipam must remember.
@@ -73,149 +60,62 @@ const DefaultMTUFile = "/var/lib/calico/mtu"
 // DefaultStateDirectory is where state of delegated plugins is kept.
 const DefaultStateDirectory = "/var/run/calico"
 
-// cleanupTime bounds the undoing of a failed verb ("where we go beyond the
-// reference" 3).
-const cleanupTime = 30 * time.Second
-
-// session is one call with everything it needs.
-type session struct {
-	*Plugin
-	conf      *netconf.Config
-	call      *invocation.Call
-	id        workload.Identity
+// serving is one call being served.
+type serving struct {
+	*session.Session
+	plugin    *Plugin
 	prefix    string
-	log       *slog.Logger
 	dataplane dataplane.Dataplane
-	store     datastore.Store
-	embedded  bool
 	ipam      delegate
-	lock      *hostlock.Lock
 	// azure is what an ADD of azure-vnet-ipam returned in this process.
 	azure *azureEndpoint
-	close []func()
 }
 
-// begin reads the configuration and starts the log. It asks nothing of the
-// host or the datastore.
-func (p *Plugin) begin(call *invocation.Call) (*session, error) {
-	conf, err := netconf.Parse(call.Stdin)
+// begin reads the configuration and starts the log.
+func (p *Plugin) begin(call *invocation.Call) (*serving, error) {
+	begun, err := session.Begin(p.Environment, "calico", call)
 	if err != nil {
 		return nil, err
 	}
-	connect.ExpectNoAgent(conf, p.Getenv)
-	s := &session{Plugin: p, conf: conf, call: call}
-	log, stop := logging.New(logging.Options{
-		Level: conf.LogLevel, File: conf.LogFilePath, MaxSizeMB: conf.LogFileMaxSize,
-		MaxAgeDays: conf.LogFileMaxAge, MaxCount: conf.LogFileMaxCount,
-	}, p.Stderr)
-	s.close = append(s.close, stop)
-	s.log = log.With("plugin", "calico", "verb", string(call.Verb), "network", conf.Name)
-	if call.ContainerID != "" {
-		s.log = s.log.With("container", call.ContainerID, "interface", call.IfName)
-	}
-	if s.dataplane = p.Dataplane(call, s.log); s.dataplane == nil {
-		s.end()
+	s := &serving{Session: begun, plugin: p, dataplane: p.Dataplane(call, begun.Log)}
+	if s.dataplane == nil {
+		s.End()
 		return nil, cnierr.New(cnierr.UnsupportedField,
 			"this build has no data plane for %s: only calico-ipam serves here, with another network plugin", p.GOOS)
 	}
 	return s, nil
 }
 
-// warn logs what the configuration's author should know. STATUS leaves it
-// out: it runs every few seconds.
-func (s *session) warn() {
-	for _, warning := range s.conf.Warnings {
-		s.log.Warn("network configuration: " + warning)
-	}
-}
-
-// warnPlaceholders: what ADD refuses must not keep a container from being
-// deleted.
-func (s *session) warnPlaceholders() {
-	for _, path := range s.conf.Placeholders {
-		s.log.Warn("network configuration: a placeholder was left", "key", path)
-	}
-}
-
 // validate finds what must keep a verb from touching anything.
-func (s *session) validate() error {
-	if err := s.conf.Validate(); err != nil {
+func (s *serving) validate() error {
+	if err := s.Conf.Validate(); err != nil {
 		return err
 	}
-	if _, _, external := s.conf.ExternalDataplane(); external {
+	if _, _, external := s.Conf.ExternalDataplane(); external {
 		return cnierr.New(cnierr.UnsupportedField,
 			"network configuration key dataplane_options.type: \"grpc\" is not supported by this version: remove the key to use the operating system's data plane")
 	}
-	if s.conf.Policy.Type == netconf.PolicyKubernetes {
+	if s.Conf.Policy.Type == netconf.PolicyKubernetes {
 		return cnierr.New(cnierr.UnsupportedField,
 			"network configuration key policy.type: \"k8s\" needs the Kubernetes API, which this version does not support: remove the key to use the network's own profile")
 	}
 	return nil
 }
 
-// identify finds the workload's names.
-func (s *session) identify() error {
-	args, err := workload.ParseArgs(s.call.Args)
-	if err != nil {
+// identify finds the workload and the prefix of its host interface.
+func (s *serving) identify() error {
+	if err := s.Identify(); err != nil {
 		return err
 	}
-	if s.prefix, err = workload.InterfacePrefix(s.Getenv("FELIX_INTERFACEPREFIX")); err != nil {
-		return err
-	}
-	node, err := nodename.Resolve(s.conf)
-	if err != nil {
-		return err
-	}
-	s.id = workload.NewIdentity(node, workload.Attachment{
-		Network: s.conf.Name, ContainerID: s.call.ContainerID, IfName: s.call.IfName,
-	}, args, s.conf.LabelNamespace())
-	return nil
-}
-
-// open connects to the datastore.
-func (s *session) open(ctx context.Context) error {
-	connection, err := s.Open(ctx, s.conf, s.id.Node)
-	if err != nil {
-		return err
-	}
-	s.store, s.embedded = connection.Store, connection.Embedded
-	s.close = append(s.close, func() {
-		if err := connection.Store.Close(); err != nil {
-			s.log.Warn("closing the datastore", "error", err)
-		}
-	})
-	if s.call.Verb == invocation.Status {
-		return nil
-	}
-	for _, warning := range connection.Warnings {
-		s.log.Warn(warning)
-	}
-	return nil
-}
-
-// end gives back what the session opened, last first.
-func (s *session) end() {
-	s.lock.Release()
-	for i := len(s.close) - 1; i >= 0; i-- {
-		s.close[i]()
-	}
+	var err error
+	s.prefix, err = workload.InterfacePrefix(s.Getenv("FELIX_INTERFACEPREFIX"))
+	return err
 }
 
 // lockIPAM takes the host's IPAM lock if this process is the one that changes
-// the addresses. Going on without it is safe.
-func (s *session) lockIPAM(ctx context.Context) {
-	if !s.ipam.inProcess() {
-		return
+// the addresses.
+func (s *serving) lockIPAM(ctx context.Context) {
+	if s.ipam.inProcess() {
+		s.TryLock(ctx)
 	}
-	lock, err := ipamplugin.Lock(ctx, s.conf)
-	if err != nil {
-		s.log.Warn("going on without the IPAM lock, which only reduces contention", "error", err)
-	}
-	s.lock = lock
-}
-
-// cleanupContext outlives a deadline that has passed: what was made must be
-// taken back.
-func cleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 }

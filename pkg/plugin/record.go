@@ -19,8 +19,8 @@ const recordTries = 6
 // record writes the endpoint of a link that was just made. A link that is gone
 // was overtaken by a newer sandbox of the pod, whose record must stay.
 func (a *addition) record(ctx context.Context, link dataplane.Link, addresses []netip.Addr) error {
-	if link.Second && a.id.IsKubernetes() {
-		a.log.Warn("the pod's record stays that of its first interface: where a policy agent runs, it drops the traffic of this one",
+	if link.Second && a.ID.IsKubernetes() {
+		a.Log.Warn("the pod's record stays that of its first interface: where a policy agent runs, it drops the traffic of this one",
 			"interface", link.HostInterface)
 		return a.dataplane.Confirm(ctx, link)
 	}
@@ -42,9 +42,9 @@ func (a *addition) write(ctx context.Context, change func(*model.WorkloadEndpoin
 		}
 		step := datastore.Step{datastore.Put(endpointKey(endpoint), endpoint, a.view.revision)}
 		if a.wantsProfile() {
-			step = append(step, datastore.Put(a.profileKey(), model.NewProfile(a.conf.Name, a.id.IsKubernetes()), datastore.Absent))
+			step = append(step, datastore.Put(a.profileKey(), model.NewProfile(a.Conf.Name, a.ID.IsKubernetes()), datastore.Absent))
 		}
-		if _, err = a.store.Write(ctx, step); err == nil {
+		if _, err = a.Store.Write(ctx, step); err == nil {
 			return nil
 		}
 		written, lookErr := a.lookAgain(ctx, err, endpoint)
@@ -60,7 +60,7 @@ func (a *addition) write(ctx context.Context, change func(*model.WorkloadEndpoin
 
 // wantsProfile: a configuration without policy uses a profile of the network's
 // name, made once and never changed (network plugin contract 6.4).
-func (a *addition) wantsProfile() bool { return a.conf.Policy.Type == "" && !a.view.profile }
+func (a *addition) wantsProfile() bool { return a.Conf.Policy.Type == "" && !a.view.profile }
 
 // changed is the endpoint to write.
 func (a *addition) changed(change func(*model.WorkloadEndpoint)) (*model.WorkloadEndpoint, error) {
@@ -68,13 +68,13 @@ func (a *addition) changed(change func(*model.WorkloadEndpoint)) (*model.Workloa
 	if a.view.record != nil {
 		endpoint = a.view.record.Clone()
 	} else {
-		name, err := a.id.EndpointName()
+		name, err := a.ID.EndpointName()
 		if err != nil {
 			return nil, err
 		}
 		endpoint.Metadata.Name = name
-		endpoint.Metadata.Namespace = a.id.Namespace
-		endpoint.Spec.Endpoint = a.call.IfName
+		endpoint.Metadata.Namespace = a.ID.Namespace
+		endpoint.Spec.Endpoint = a.Call.IfName
 	}
 	change(endpoint)
 	return endpoint, nil
@@ -89,7 +89,7 @@ func (a *addition) lookAgain(ctx context.Context, failure error, wanted *model.W
 	if !errors.As(failure, &conflict) && !unknown {
 		return false, failure
 	}
-	v, _, err := a.session.look(ctx, nil)
+	v, _, err := a.serving.look(ctx, nil)
 	if err != nil {
 		return false, errors.Join(failure, err)
 	}
@@ -104,23 +104,23 @@ func (a *addition) lookAgain(ctx context.Context, failure error, wanted *model.W
 // 5 and 6.3); what others put into the record stays.
 func (a *addition) fill(endpoint *model.WorkloadEndpoint, link dataplane.Link, addresses []netip.Addr) {
 	spec := &endpoint.Spec
-	spec.Orchestrator = a.id.Orchestrator
-	spec.Node = a.id.Node
-	spec.ContainerID = a.call.ContainerID
-	spec.Pod = a.id.Pod
+	spec.Orchestrator = a.ID.Orchestrator
+	spec.Node = a.ID.Node
+	spec.ContainerID = a.Call.ContainerID
+	spec.Pod = a.ID.Pod
 	spec.InterfaceName = link.HostInterface
 	spec.MAC = link.MAC
-	spec.Profiles = []string{a.conf.Name}
+	spec.Profiles = []string{a.Conf.Name}
 	spec.IPNATs = nil
 	spec.IPNetworks = nil
 	for _, address := range addresses {
 		spec.IPNetworks = append(spec.IPNetworks, netip.PrefixFrom(address, address.BitLen()).String())
 	}
 	labels := map[string]string{}
-	if !a.id.IsKubernetes() {
-		labels = a.conf.Labels()
+	if !a.ID.IsKubernetes() {
+		labels = a.Conf.Labels()
 	}
-	labels["projectcalico.org/namespace"] = a.id.Namespace
-	labels["projectcalico.org/orchestrator"] = a.id.Orchestrator
+	labels["projectcalico.org/namespace"] = a.ID.Namespace
+	labels["projectcalico.org/orchestrator"] = a.ID.Orchestrator
 	endpoint.Metadata.Labels = labels
 }

@@ -27,13 +27,13 @@ const podInterface = 1
 // result is ADD's result (network plugin contract 7): addresses as /32 and
 // /128 on the pod's interface, without gateways, and the IPAM plugin's routes.
 func (a *addition) result(assigned *types100.Result, link dataplane.Link) *types100.Result {
-	return a.resultOf(addressesOf(assigned), link.HostInterface, a.call.IfName, link.MAC, assigned)
+	return a.resultOf(addressesOf(assigned), link.HostInterface, a.Call.IfName, link.MAC, assigned)
 }
 
 func (a *addition) resultOf(addresses []netip.Addr, host, pod, mac string, assigned *types100.Result) *types100.Result {
 	out := &types100.Result{
 		CNIVersion: types100.ImplementedSpecVersion,
-		Interfaces: []*types100.Interface{{Name: host}, {Name: pod, Mac: mac, Mtu: a.mtu, Sandbox: a.call.Netns}},
+		Interfaces: []*types100.Interface{{Name: host}, {Name: pod, Mac: mac, Mtu: a.mtu, Sandbox: a.Call.Netns}},
 	}
 	for _, address := range addresses {
 		out.IPs = append(out.IPs, &types100.IPConfig{
@@ -49,10 +49,10 @@ func (a *addition) resultOf(addresses []netip.Addr, host, pod, mac string, assig
 
 // previousResult reads prevResult; nil if we are the first of the chain.
 func (a *addition) previousResult() (*types100.Result, error) {
-	if a.conf.PrevResult == nil {
+	if a.Conf.PrevResult == nil {
 		return nil, nil
 	}
-	return ipamplugin.Previous(a.conf.CNIVersion, a.conf.PrevResult)
+	return ipamplugin.Previous(a.Conf.CNIVersion, a.Conf.PrevResult)
 }
 
 // behindPrevious appends our result to that of the plugins before us.

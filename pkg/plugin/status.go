@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"context"
-	"time"
 
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/datastore"
@@ -11,10 +10,8 @@ import (
 	"calico-cni/pkg/model"
 	"calico-cni/pkg/netconf"
 	"calico-cni/pkg/nodename"
+	"calico-cni/pkg/session"
 )
-
-// statusTime bounds STATUS whatever hangs.
-const statusTime = 2 * time.Second
 
 // Status says whether pods can be networked (code 50 if not) and whether those
 // that run are served (code 51 if not), with one datastore request ("where we
@@ -24,13 +21,13 @@ func (p *Plugin) Status(ctx context.Context, call *invocation.Call) error {
 	if err != nil {
 		return err
 	}
-	defer s.end()
+	defer s.End()
 	if err := s.validate(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, statusTime)
+	ctx, cancel := context.WithTimeout(ctx, session.StatusTime)
 	defer cancel()
-	if err := nodename.Present(s.conf); err != nil {
+	if err := nodename.Present(s.Conf); err != nil {
 		return ipamplugin.NotAvailable(err)
 	}
 	if err := s.identify(); err != nil {
@@ -42,16 +39,16 @@ func (p *Plugin) Status(ctx context.Context, call *invocation.Call) error {
 	return s.status(ctx)
 }
 
-func (s *session) status(ctx context.Context) error {
-	if err := s.open(ctx); err != nil {
+func (s *serving) status(ctx context.Context) error {
+	if err := s.Connect(ctx); err != nil {
 		return ipamplugin.NotAvailable(err)
 	}
-	call := *s.call
+	call := *s.Call
 	own := []datastore.Query{readyQuery()}
-	if s.embedded {
+	if s.Embedded {
 		own = append(own, usageQueries()...)
 	}
-	answers, store, err := datastore.Prefetch(ctx, s.store, own, s.ipam.queries(&call))
+	answers, store, err := datastore.Prefetch(ctx, s.Store, own, s.ipam.queries(&call))
 	if err != nil {
 		return ipamplugin.NotAvailable(err)
 	}
@@ -65,29 +62,29 @@ func (s *session) status(ctx context.Context) error {
 		if s.ipam.inProcess() || !unknownVerb(err) {
 			return err
 		}
-		s.log.Debug("the IPAM plugin does not know STATUS", "error", err)
+		s.Log.Debug("the IPAM plugin does not know STATUS", "error", err)
 	}
 	return s.hostStatus(ctx, answers[1:])
 }
 
 // hostStatus looks at what running pods need of the host.
-func (s *session) hostStatus(ctx context.Context, usage []datastore.Answer) error {
+func (s *serving) hostStatus(ctx context.Context, usage []datastore.Answer) error {
 	ipv4, ipv6 := true, false
-	if s.conf.IPAM.Type == netconf.IPAMCalico {
-		ipv4, ipv6 = s.conf.IPAM.AssignsIPv4(), s.conf.IPAM.AssignsIPv6()
+	if s.Conf.IPAM.Type == netconf.IPAMCalico {
+		ipv4, ipv6 = s.Conf.IPAM.AssignsIPv4(), s.Conf.IPAM.AssignsIPv6()
 	}
-	if !s.embedded {
-		return s.Host.Forwarding(ipv4, ipv6)
+	if !s.Embedded {
+		return s.plugin.Host.Forwarding(ipv4, ipv6)
 	}
 	// Forwarding and masquerading are switched on by the first ADD.
 	used := allocated(usage)
-	if err := s.Host.Forwarding(ipv4 && used[model.IPv4], ipv6 && used[model.IPv6]); err != nil {
+	if err := s.plugin.Host.Forwarding(ipv4 && used[model.IPv4], ipv6 && used[model.IPv6]); err != nil {
 		return err
 	}
 	if !used[model.IPv4] && !used[model.IPv6] {
 		return nil
 	}
-	present, err := s.Host.MasqueradePresent(ctx, natPools(usage[poolsAnswer]))
+	present, err := s.plugin.Host.MasqueradePresent(ctx, natPools(usage[poolsAnswer]))
 	if err != nil {
 		return cnierr.New(cnierr.LimitedConnectivity, "looking for the masquerading of pods: %w", err)
 	}

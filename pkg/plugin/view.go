@@ -39,18 +39,18 @@ func asRecord(endpoint *model.WorkloadEndpoint) dataplane.Record {
 // process need, and fails with code 11 unless the cluster is ready. The
 // returned store holds the IPAM plugin's answers.
 func (a *addition) look(ctx context.Context, ipamQueries []datastore.Query) (datastore.Store, error) {
-	v, store, err := a.session.look(ctx, ipamQueries)
+	v, store, err := a.serving.look(ctx, ipamQueries)
 	a.view = v
 	return store, err
 }
 
-func (s *session) look(ctx context.Context, ipamQueries []datastore.Query) (view, datastore.Store, error) {
+func (s *serving) look(ctx context.Context, ipamQueries []datastore.Query) (view, datastore.Store, error) {
 	endpoints, err := s.endpointQuery()
 	if err != nil {
 		return view{}, nil, err
 	}
 	own := []datastore.Query{readyQuery(), endpoints, datastore.Get{Key: s.profileKey()}}
-	answers, store, err := datastore.Prefetch(ctx, s.store, own, ipamQueries)
+	answers, store, err := datastore.Prefetch(ctx, s.Store, own, ipamQueries)
 	if err != nil {
 		return view{}, nil, err
 	}
@@ -83,20 +83,20 @@ func ready(answer datastore.Answer) error {
 
 // endpointQuery lists the endpoints of this workload, whatever their
 // interface. Names of other workloads may begin the same.
-func (s *session) endpointQuery() (datastore.Query, error) {
-	prefix, err := s.id.EndpointPrefix()
+func (s *serving) endpointQuery() (datastore.Query, error) {
+	prefix, err := s.ID.EndpointPrefix()
 	if err != nil {
 		return nil, err
 	}
-	return datastore.ListResources{Kind: model.KindWorkloadEndpoint, Namespace: s.id.Namespace, NamePrefix: prefix}, nil
+	return datastore.ListResources{Kind: model.KindWorkloadEndpoint, Namespace: s.ID.Namespace, NamePrefix: prefix}, nil
 }
 
 // matching picks the endpoint of this workload from the answer to
 // endpointQuery.
-func (s *session) matching(answer datastore.Answer) (*model.WorkloadEndpoint, datastore.Revision) {
+func (s *serving) matching(answer datastore.Answer) (*model.WorkloadEndpoint, datastore.Revision) {
 	for _, entry := range answer.Entries {
 		endpoint, ok := entry.Value.(*model.WorkloadEndpoint)
-		if ok && s.id.SameWorkload(endpoint.Metadata.Name) {
+		if ok && s.ID.SameWorkload(endpoint.Metadata.Name) {
 			return endpoint, entry.Revision
 		}
 	}
@@ -104,12 +104,12 @@ func (s *session) matching(answer datastore.Answer) (*model.WorkloadEndpoint, da
 }
 
 // reread reads the record again.
-func (s *session) reread(ctx context.Context) (*model.WorkloadEndpoint, datastore.Revision, error) {
+func (s *serving) reread(ctx context.Context) (*model.WorkloadEndpoint, datastore.Revision, error) {
 	query, err := s.endpointQuery()
 	if err != nil {
 		return nil, datastore.Absent, err
 	}
-	answers, err := s.store.Read(ctx, query)
+	answers, err := s.Store.Read(ctx, query)
 	if err != nil {
 		return nil, datastore.Absent, err
 	}
@@ -118,13 +118,13 @@ func (s *session) reread(ctx context.Context) (*model.WorkloadEndpoint, datastor
 }
 
 // readRecord implements dataplane.RecordReader.
-func (s *session) readRecord(ctx context.Context) (dataplane.Record, error) {
+func (s *serving) readRecord(ctx context.Context) (dataplane.Record, error) {
 	endpoint, _, err := s.reread(ctx)
 	return asRecord(endpoint), err
 }
 
-func (s *session) profileKey() model.Key {
-	return model.ResourceKey{Kind: model.KindProfile, Name: s.conf.Name}
+func (s *serving) profileKey() model.Key {
+	return model.ResourceKey{Kind: model.KindProfile, Name: s.Conf.Name}
 }
 
 func endpointKey(endpoint *model.WorkloadEndpoint) model.Key {

@@ -1,0 +1,186 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"time"
+
+	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/connect"
+	"calico-cni/pkg/datastore"
+	"calico-cni/pkg/hostlock"
+	"calico-cni/pkg/invocation"
+	"calico-cni/pkg/logging"
+	"calico-cni/pkg/netconf"
+	"calico-cni/pkg/nodename"
+	"calico-cni/pkg/workload"
+)
+
+// The longest waits for the IPAM lock and for a clean-up ("where we go beyond
+// the reference" 3).
+const (
+	lockTime    = 90 * time.Second
+	cleanupTime = 30 * time.Second
+)
+
+// StatusTime bounds STATUS whatever hangs: a runtime asks every few seconds.
+const StatusTime = 2 * time.Second
+
+// Environment is the surroundings of a plugin.
+type Environment struct {
+	// Getenv reads the process's environment.
+	Getenv func(string) string
+	// Open connects to the datastore.
+	Open   connect.Opener
+	Stderr io.Writer
+	// GOOS is the operating system whose rules hold, as in runtime.GOOS.
+	GOOS string
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// Session is one call being served.
+type Session struct {
+	Environment
+	Conf *netconf.Config
+	Call *invocation.Call
+	// Args and ID are set by Identify.
+	Args workload.Args
+	ID   workload.Identity
+	Log  *slog.Logger
+	// Store and Embedded are set by Connect.
+	Store    datastore.Store
+	Embedded bool
+
+	lock *hostlock.Lock
+	ends []func()
+}
+
+// Begin reads the configuration and starts the log of a plugin. It asks
+// nothing of the host or the datastore.
+func Begin(env Environment, plugin string, call *invocation.Call) (*Session, error) {
+	s, err := Join(env, call, nil)
+	if err != nil {
+		return nil, err
+	}
+	log, stop := logging.New(logging.Options{
+		Level: s.Conf.LogLevel, File: s.Conf.LogFilePath, MaxSizeMB: s.Conf.LogFileMaxSize,
+		MaxAgeDays: s.Conf.LogFileMaxAge, MaxCount: s.Conf.LogFileMaxCount,
+	}, env.Stderr)
+	s.ends = append(s.ends, stop)
+	s.Log = log.With("plugin", plugin, "verb", string(call.Verb), "network", s.Conf.Name)
+	if call.ContainerID != "" {
+		s.Log = s.Log.With("container", call.ContainerID, "interface", call.IfName)
+	}
+	s.warn(s.Conf.Warnings, "network configuration: ")
+	return s, nil
+}
+
+// Join is Begin for a plugin that another one runs in its own process: it
+// writes to that one's log, which has the warnings already.
+func Join(env Environment, call *invocation.Call, log *slog.Logger) (*Session, error) {
+	conf, err := netconf.Parse(call.Stdin)
+	if err != nil {
+		return nil, err
+	}
+	connect.ExpectNoAgent(conf, env.Getenv)
+	return &Session{Environment: env, Conf: conf, Call: call, Log: log}, nil
+}
+
+// warn logs warnings, but not in STATUS, which runs every few seconds.
+func (s *Session) warn(warnings []string, prefix string) {
+	if s.Call.Verb == invocation.Status {
+		return
+	}
+	for _, warning := range warnings {
+		s.Log.Warn(prefix + warning)
+	}
+}
+
+// WarnPlaceholders is for the verbs that go on in spite of placeholders: what
+// ADD refuses must not keep a container from being deleted.
+func (s *Session) WarnPlaceholders() {
+	for _, path := range s.Conf.Placeholders {
+		s.Log.Warn("network configuration: a placeholder was left", "key", path)
+	}
+}
+
+// Identify finds out which workload the call is for.
+func (s *Session) Identify() error {
+	var err error
+	if s.Args, err = workload.ParseArgs(s.Call.Args); err != nil {
+		return err
+	}
+	node, err := nodename.Resolve(s.Conf)
+	if err != nil {
+		return err
+	}
+	s.ID = workload.NewIdentity(node, workload.Attachment{
+		Network: s.Conf.Name, ContainerID: s.Call.ContainerID, IfName: s.Call.IfName,
+	}, s.Args, s.Conf.LabelNamespace())
+	return nil
+}
+
+// Connect opens the datastore, unless the session has one.
+func (s *Session) Connect(ctx context.Context) error {
+	if s.Store != nil {
+		return nil
+	}
+	connection, err := s.Open(ctx, s.Conf, s.ID.Node)
+	if err != nil {
+		return err
+	}
+	s.Store, s.Embedded = connection.Store, connection.Embedded
+	s.ends = append(s.ends, func() {
+		if err := connection.Store.Close(); err != nil {
+			s.Log.Warn("closing the datastore", "error", err)
+		}
+	})
+	s.warn(connection.Warnings, "")
+	return nil
+}
+
+// Lock takes the host's IPAM lock, waiting at most 90 s. The error has code
+// 109; going on without the lock is safe (IPAM contract 7.3).
+func (s *Session) Lock(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lockTime)
+	defer cancel()
+	lock, err := hostlock.Acquire(ctx, s.Conf.IPAMLockFile)
+	if errors.Is(err, hostlock.ErrHeld) {
+		return cnierr.New(cnierr.LockNotObtained, "taking the IPAM lock: %w; look for a process that was stopped while it held it", err)
+	}
+	if err != nil {
+		return cnierr.New(cnierr.LockNotObtained, "taking the IPAM lock: %w; see to it that the file can be made", err)
+	}
+	s.lock = lock
+	return nil
+}
+
+// TryLock is Lock for a verb that goes on without it.
+func (s *Session) TryLock(ctx context.Context) {
+	if err := s.Lock(ctx); err != nil {
+		s.Log.Warn("going on without the IPAM lock, which only reduces contention", "error", err)
+	}
+}
+
+// Locked reports whether the session holds the IPAM lock.
+func (s *Session) Locked() bool { return s.lock.Held() }
+
+// Unlock gives the IPAM lock back, if it is held.
+func (s *Session) Unlock() { s.lock.Release() }
+
+// End gives back what the session holds, last first.
+func (s *Session) End() {
+	s.Unlock()
+	for i := len(s.ends) - 1; i >= 0; i-- {
+		s.ends[i]()
+	}
+}
+
+// CleanupContext outlives a deadline that has passed: what a failed verb made
+// must be taken back.
+func CleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+}
