@@ -28,7 +28,7 @@ type world struct {
 func TestRandomHistories(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(16) {
-		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+		t.Run(fmt.Sprint("IPAM/65 random history ", seed), func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, seed)
 			for range 120 {
