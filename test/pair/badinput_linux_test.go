@@ -91,6 +91,7 @@ var refusals = []refusal{
 // TestRefusals also proves that every refusal is one error object with the
 // configuration's version: each call is checked for that.
 func TestRefusals(t *testing.T) {
+	t.Parallel()
 	t.Run("Network/68 every error is one JSON object", func(t *testing.T) {
 		t.Parallel()
 		h := newHost(t)
@@ -129,6 +130,7 @@ func TestUnknownKeys(t *testing.T) {
 // TestContainerIDLengths: the alias holds at most 255 bytes, a handle's key
 // and a note's name have limits of their own.
 func TestContainerIDLengths(t *testing.T) {
+	t.Parallel()
 	for _, id := range []string{"x", strings.Repeat("long", 75)} {
 		for _, who := range identities {
 			t.Run("Linux/44 "+who.name+" "+id[:1]+" "+strings.Repeat("i", len(id)%7), func(t *testing.T) {
@@ -154,6 +156,7 @@ func TestContainerIDLengths(t *testing.T) {
 }
 
 func TestInterfaceNameTaken(t *testing.T) {
+	t.Parallel()
 	for _, who := range identities {
 		t.Run("Linux/29 "+who.name, func(t *testing.T) {
 			t.Parallel()

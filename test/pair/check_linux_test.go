@@ -126,6 +126,7 @@ var breakings = []breaking{
 
 // TestCheckNamesWhatIsGone takes away one thing at a time.
 func TestCheckNamesWhatIsGone(t *testing.T) {
+	t.Parallel()
 	for _, b := range breakings {
 		t.Run("Linux/46 "+b.name, func(t *testing.T) {
 			t.Parallel()
@@ -156,6 +157,7 @@ func TestCheckNamesEverything(t *testing.T) {
 
 // TestCheckOfRecordAndAllocation takes away what is in the datastore.
 func TestCheckOfRecordAndAllocation(t *testing.T) {
+	t.Parallel()
 	for _, who := range identities {
 		t.Run("Linux/46 "+who.name, func(t *testing.T) {
 			t.Parallel()
@@ -177,6 +179,7 @@ func TestCheckOfRecordAndAllocation(t *testing.T) {
 }
 
 func TestCheckPassesOver(t *testing.T) {
+	t.Parallel()
 	t.Run("Linux/47 what others may change", func(t *testing.T) {
 		t.Parallel()
 		c := newChecked(t, newConfig(), "")
@@ -226,6 +229,7 @@ func (c *checked) rewriteHostRoute(t *testing.T) {
 // TestCheckWaits: the agent may be about to finish. The route comes back when
 // CHECK is seen to have looked for it.
 func TestCheckWaits(t *testing.T) {
+	t.Parallel()
 	t.Run("Linux/48 the host route removed and put back", func(t *testing.T) {
 		t.Parallel()
 		c := newChecked(t, newConfig(), "")

@@ -36,6 +36,7 @@ var macs = regexp.MustCompile(`(?i)([0-9a-f]{2}:){5}[0-9a-f]{2}`)
 // pod's interface is the kernel's choice; everything else is the same, byte
 // for byte.
 func TestSameProcessAndExecuted(t *testing.T) {
+	t.Parallel()
 	for _, who := range identities {
 		for _, version := range []string{"0.2.0", "0.4.0", "1.1.0"} {
 			t.Run(who.name+" "+version, func(t *testing.T) {
@@ -66,7 +67,7 @@ func TestSameProcessAndExecuted(t *testing.T) {
 				}
 				alternate(p, "ADD")
 				wanting := p.sandbox("wanting")
-				wanting.args = strings.TrimPrefix(who.args+";IP=192.0.2.1", ";")
+				wanting.args = strings.TrimPrefix(who.args+";IP=192.0.2.99", ";")
 				both(wanting.verb(t, "ADD", conf))
 				wanting.args = strings.TrimPrefix(who.args+";IP=nonsense", ";")
 				both(wanting.verb(t, "ADD", conf))
@@ -157,6 +158,7 @@ func (s *standin) verbs(t *testing.T) string {
 // TestOtherIPAMPlugin checks verb, environment and standard input of each of
 // the five verbs.
 func TestOtherIPAMPlugin(t *testing.T) {
+	t.Parallel()
 	for _, who := range identities {
 		t.Run("Network/5 "+who.name, func(t *testing.T) {
 			t.Parallel()
@@ -209,6 +211,7 @@ func (s *standin) checkCall(t *testing.T, c recorded, p *pod) {
 }
 
 func TestFailingIPAMPlugin(t *testing.T) {
+	t.Parallel()
 	t.Run("Network/74 ADD fails", func(t *testing.T) {
 		t.Parallel()
 		h, s, p := newHost(t), newStandin(t, "our-ipam"), newPod(t, "container", "A=b")
@@ -275,6 +278,7 @@ func TestFailingIPAMPlugin(t *testing.T) {
 }
 
 func TestAzure(t *testing.T) {
+	t.Parallel()
 	t.Run("Network/70 azure-vnet-ipam", func(t *testing.T) {
 		t.Parallel()
 		h, s, p := newHost(t), newStandin(t, "azure-vnet-ipam"), newPod(t, "container", "")

@@ -1,10 +1,13 @@
 package pair
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 )
@@ -30,6 +33,11 @@ type folders struct{ pair, tools string }
 var scratch string
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// The tests wait for processes and clocks most of their time.
+	if err := flag.Set("test.parallel", strconv.Itoa(4*runtime.NumCPU())); err != nil {
+		panic(err)
+	}
 	os.Exit(runTests(m))
 }
 

@@ -73,6 +73,7 @@ func (n *neighbours) has(t *testing.T, containers ...string) {
 }
 
 func TestGCInput(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name  string
 		input func(config) config
@@ -112,6 +113,7 @@ func TestGCInput(t *testing.T) {
 // TestGCLeavesOthers: links without alias, and a container one of whose two
 // interfaces is still valid.
 func TestGCLeavesOthers(t *testing.T) {
+	t.Parallel()
 	t.Run("Linux/49 second interface and links without alias", func(t *testing.T) {
 		t.Parallel()
 		h, conf := newHost(t), ipv4Only()
@@ -136,6 +138,7 @@ func TestGCLeavesOthers(t *testing.T) {
 
 // TestGCGoesOn: one link cannot be deleted.
 func TestGCGoesOn(t *testing.T) {
+	t.Parallel()
 	t.Run("Network/65 one undeletable link", func(t *testing.T) {
 		t.Parallel()
 		n := newNeighbours(t)
@@ -162,10 +165,11 @@ func TestGCGoesOn(t *testing.T) {
 
 // TestGCNeedsTheNodeName: a guessed name could be another node's.
 func TestGCNeedsTheNodeName(t *testing.T) {
+	t.Parallel()
 	t.Run("Network/6 GC", func(t *testing.T) {
 		t.Parallel()
 		n := newNeighbours(t)
-		conf := n.conf.gcKey(validKey, nil).without("nodename").without("nodename_file_optional")
+		conf := n.conf.gcKey(validKey, nil).without("nodename").with("nodename_file_optional", false)
 		before := n.state(t)
 		n.run(t, hostVerb(t, "GC", conf)).fails(t, cnierr.TryAgainLater, "/var/lib/calico/nodename")
 		n.unchanged(t, before)

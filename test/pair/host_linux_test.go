@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"calico-cni/test/etcdtest"
 	"calico-cni/test/netns"
@@ -25,7 +26,10 @@ type host struct {
 	etcd *etcdtest.Server
 }
 
-// newHost makes a host with nothing but a loopback interface.
+// newHost makes a host whose only interface is the loopback, with the
+// addresses that it talks to its pods from. The kernel answers a pod's ARP
+// request for its gateway only if the host has a route there, which is the
+// default route on every real host.
 func newHost(t *testing.T) *host {
 	t.Helper()
 	h := &host{network: netns.New(t), root: t.TempDir()}
@@ -36,6 +40,24 @@ func newHost(t *testing.T) *host {
 	}
 	h.links = handle(t, h.network)
 	setUp(t, h.links, "lo")
+	lo, err := h.links.LinkByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, address := range []string{"192.0.2.1/32", "2001:db8::1/128"} {
+		parsed, err := netlink.ParseAddr(address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.links.AddrAdd(lo, parsed); err != nil {
+			t.Fatalf("adding %s to the host: %v", address, err)
+		}
+	}
+	boot := &netlink.Route{LinkIndex: lo.Attrs().Index, Protocol: unix.RTPROT_KERNEL, Scope: netlink.SCOPE_LINK,
+		Dst: &net.IPNet{IP: net.IPv4zero, Mask: net.CIDRMask(0, 32)}}
+	if err := h.links.RouteAdd(boot); err != nil {
+		t.Fatalf("adding the host's default route: %v", err)
+	}
 	return h
 }
 

@@ -94,7 +94,7 @@ func (h *host) start(t *testing.T, c call) *process {
 	p.cmd = exec.Command(filepath.Join(where.tools, "launch"), append(append(arguments, plugin), c.args...)...)
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = strings.NewReader(c.stdin), &p.stdout, &p.stderr
 	p.cmd.Env = environment(where, c)
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS, Pdeathsig: 0}
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	if watch != nil {
 		p.cmd.ExtraFiles = []*os.File{watch.Socket()}
 	}
@@ -103,10 +103,12 @@ func (h *host) start(t *testing.T, c call) *process {
 			t.Fatalf("executing %s: %v", plugin, err)
 		}
 	})
+	t.Cleanup(func() { _ = p.cmd.Process.Kill() }) // of a test that has failed
+	done := p.gateDone
 	if watch == nil {
-		p.gateDone <- nil
+		done <- nil
 	} else {
-		go func() { p.gateDone <- watch.Serve(c.decide) }()
+		go func() { done <- watch.Serve(c.decide) }()
 	}
 	return p
 }
@@ -134,18 +136,6 @@ func removeVariable(env []string, name string) []string {
 		}
 	}
 	return kept
-}
-
-// kill ends the process at once, as a reboot or an impatient runtime does.
-func (p *process) kill(t *testing.T) {
-	t.Helper()
-	if err := p.cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	_ = p.cmd.Wait()
-	if err := <-p.gateDone; err != nil {
-		t.Fatal(err)
-	}
 }
 
 // wait waits for the process and checks what every call owes its runtime.

@@ -15,6 +15,7 @@ import (
 // TestDeleteOrder stops DEL before it deletes the interface and looks at what
 // is gone by then.
 func TestDeleteOrder(t *testing.T) {
+	t.Parallel()
 	for _, who := range identities {
 		t.Run("Network/49 "+who.name, func(t *testing.T) {
 			t.Parallel()
@@ -38,6 +39,7 @@ func TestDeleteOrder(t *testing.T) {
 // TestFailedWriteOfExistingEndpoint: the second ADD of a container of another
 // orchestrator only writes its record.
 func TestFailedWriteOfExistingEndpoint(t *testing.T) {
+	t.Parallel()
 	t.Run("Network/35", func(t *testing.T) {
 		t.Parallel()
 		s := newScene(t, identities[0])
@@ -46,7 +48,7 @@ func TestFailedWriteOfExistingEndpoint(t *testing.T) {
 		other := s.c.with("name", "net2")
 		taken, o := s.trace(t, p.verb(t, "ADD", other))
 		o.succeeds(t)
-		written := last(t, taken, func(c gate.Call) bool { return c.Name == "flock" })
+		written := lastWrite(t, taken)
 		again := p.verb(t, "ADD", s.c.with("name", "net3"))
 		again.decide = failing(written, unix.EIO)
 		if o := s.run(t, again); o.status == 0 {
@@ -64,13 +66,12 @@ func (o objects) consistent(t *testing.T) {
 	counted := map[string]map[string]int{}
 	for key, value := range o.under("/ipam/v2/handle/") {
 		var handle struct {
-			ID     string         `json:"handleID"`
 			Blocks map[string]int `json:"block"`
 		}
 		if err := json.Unmarshal([]byte(value), &handle); err != nil {
 			t.Fatalf("%s: %v", key, err)
 		}
-		counted[handle.ID] = handle.Blocks
+		counted[key[strings.LastIndex(key, "/")+1:]] = handle.Blocks
 	}
 	held := map[string]map[string]int{}
 	for key, value := range o.under("/ipam/v2/assignment/") {
@@ -115,6 +116,7 @@ func (o objects) claimed(t *testing.T, b block) {
 
 // TestConsistency looks at the datastore after a long day.
 func TestConsistency(t *testing.T) {
+	t.Parallel()
 	t.Run("IPAM/65 nothing for a check to complain about", func(t *testing.T) {
 		t.Parallel()
 		s := newScene(t, identities[1])

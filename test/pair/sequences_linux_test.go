@@ -2,14 +2,10 @@ package pair
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"calico-cni/pkg/cnierr"
-	"calico-cni/test/pair/gate"
 )
 
 // The sandboxes of one pod. Their first 11 characters differ, as those of real
@@ -73,6 +69,7 @@ var sequences = []sequence{
 
 // TestSequences runs every sequence for both kinds of workload.
 func TestSequences(t *testing.T) {
+	t.Parallel()
 	for _, s := range sequences {
 		t.Run("Linux/36/"+s.name, func(t *testing.T) {
 			t.Parallel()
@@ -148,157 +145,6 @@ func deleteTwice(t *testing.T, s *scene) {
 	s.del(t, a, s.c)
 	s.del(t, a, s.c)
 	s.nothingLeft(t)
-}
-
-func addDuringDelete(t *testing.T, s *scene) {
-	a := s.pod(t, sandboxA)
-	s.add(t, a, s.c)
-	taken, o := s.trace(t, a.verb(t, "DEL", s.c))
-	o.succeeds(t)
-	for n := range taken {
-		// Fresh namespaces: what is tested is the host.
-		a, b := s.pod(t, fmt.Sprintf("a%02d-%s", n, sandboxA)), s.pod(t, fmt.Sprintf("b%02d-%s", n, sandboxB))
-		s.add(t, a, s.c)
-		deleting := s.startStopped(t, a.verb(t, "DEL", s.c), at(n))
-		deleting.await(t)
-		added := s.beside(t, deleting, b.verb(t, "ADD", s.c)).result(t)
-		deleting.wait(t).succeeds(t)
-		s.works(t, b, added)
-		s.recordOf(t, b, added)
-		s.holds(t, a)
-		s.del(t, b, s.c)
-		s.nothingLeft(t)
-		if t.Failed() {
-			t.Fatalf("DEL stopped at step %d of %d: %v", n, len(taken), taken[n])
-		}
-	}
-}
-
-// creating is the request that makes a link, naming is the one that sets its
-// alias.
-func creating(c gate.Call) bool {
-	return c.Type() == unix.RTM_NEWLINK && c.Flags()&unix.NLM_F_CREATE != 0
-}
-
-func naming(c gate.Call) bool { return c.Holds("calico-cni/" + network + "/") }
-
-func killedBeforeAlias(t *testing.T, s *scene) {
-	kill := func(p *pod) {
-		adding := s.startStopped(t, p.verb(t, "ADD", s.c), func(_ int, c gate.Call) bool { return naming(c) })
-		adding.await(t)
-		adding.kill(t)
-	}
-	a, b := s.pod(t, sandboxA), s.pod(t, sandboxB)
-	kill(a)
-	added := s.add(t, b, s.c)
-	s.works(t, b, added)
-	s.del(t, b, s.c)
-	s.del(t, a, s.c)
-	s.nothingLeft(t)
-
-	again := s.pod(t, "again-"+sandboxA)
-	kill(again)
-	s.del(t, again, s.c)
-	s.nothingLeft(t)
-}
-
-// lateAdd needs two sandboxes that share a record. Other containers are
-// strangers and both work.
-func lateAdd(t *testing.T, s *scene) {
-	beginning := s.firstDataPlaneStep(t)
-	a, b := s.pod(t, sandboxA), s.pod(t, sandboxB)
-	adding := s.startStopped(t, a.verb(t, "ADD", s.c), at(beginning))
-	adding.await(t)
-	second := s.add(t, b, s.c)
-	adding.proceed()
-	o := adding.wait(t)
-	if s.kubernetes() {
-		o.fails(t, cnierr.Overtaken, sandboxB)
-		s.holds(t, a)
-		s.recordOf(t, b, second)
-	} else {
-		s.works(t, a, o.result(t))
-	}
-	s.works(t, b, second)
-}
-
-// firstDataPlaneStep is the number of an ADD's first netlink request after its
-// addresses were written.
-func (s *scene) firstDataPlaneStep(t *testing.T) int {
-	t.Helper()
-	taken := s.traceAdd(t)
-	create := last(t, taken, creating)
-	return 1 + last(t, taken[:create], func(c gate.Call) bool { return c.Name == "flock" })
-}
-
-// traceAdd returns the steps of an ADD on this host, and undoes it.
-func (s *scene) traceAdd(t *testing.T) []gate.Call {
-	t.Helper()
-	p := s.pod(t, "traced-"+sandboxA)
-	taken, o := s.trace(t, p.verb(t, "ADD", s.c))
-	o.succeeds(t)
-	s.del(t, p, s.c)
-	return taken
-}
-
-func overtakenAdd(t *testing.T, s *scene) {
-	taken := s.traceAdd(t)
-	for name, step := range map[string]int{
-		"after step 3":            1 + last(t, taken, naming),
-		"before its record write": last(t, taken, func(c gate.Call) bool { return c.Name == "flock" }),
-	} {
-		a, b := s.pod(t, sandboxA), s.pod(t, sandboxB)
-		adding := s.startStopped(t, a.verb(t, "ADD", s.c), at(step))
-		adding.await(t)
-		second := s.add(t, b, s.c)
-		adding.proceed()
-		o := adding.wait(t)
-		switch {
-		case !s.kubernetes():
-			s.works(t, a, o.result(t))
-		case o.status == 0:
-			t.Errorf("%s: the late ADD succeeds: %s", name, o.stdout)
-		default:
-			s.holds(t, a)
-			s.recordOf(t, b, second)
-		}
-		s.works(t, b, second)
-		s.del(t, b, s.c)
-		s.del(t, a, s.c)
-		s.nothingLeft(t)
-		if t.Failed() {
-			t.Fatalf("stopped %s, at step %d: %v", name, step, taken[step])
-		}
-	}
-}
-
-// failingAdd refuses every step in turn. Some are not needed for success, such
-// as the advisory lock; then B must work.
-func failingAdd(t *testing.T, s *scene) {
-	taken := s.traceAdd(t)
-	for n := range taken {
-		a, b := s.pod(t, fmt.Sprintf("a%02d-%s", n, sandboxA)), s.pod(t, fmt.Sprintf("b%02d-%s", n, sandboxB))
-		first := s.add(t, a, s.c)
-		adding := b.verb(t, "ADD", s.c)
-		adding.decide = failing(n, unix.EIO)
-		o := s.run(t, adding)
-		s.holds(t, a, first.addresses()...)
-		if o.status == 0 {
-			s.works(t, b, o.result(t))
-		} else {
-			s.holds(t, b)
-			s.recordOf(t, a, first)
-			if link := s.linkByAlias(t, b.alias()); link != nil {
-				t.Errorf("%s is left of the ADD that failed", link.Attrs().Name)
-			}
-		}
-		s.del(t, b, s.c)
-		s.del(t, a, s.c)
-		s.nothingLeft(t)
-		if t.Failed() {
-			t.Fatalf("ADD refused at step %d of %d: %v; it ended with status %d: %s", n, len(taken), taken[n], o.status, o.failure.Msg)
-		}
-	}
 }
 
 // forget takes away what tells our attachments from the reference's: the alias

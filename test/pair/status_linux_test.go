@@ -14,6 +14,7 @@ import (
 
 // TestStatus walks through the causes of "where we go beyond the reference" 1.
 func TestStatus(t *testing.T) {
+	t.Parallel()
 	t.Run("Network/63 healthy", func(t *testing.T) {
 		t.Parallel()
 		h, conf := newHost(t), newConfig().with("log_level", "info").with("log_file_path", "/var/lib/cni.log")

@@ -50,6 +50,7 @@ func (h *host) trace(t *testing.T, c call) ([]gate.Call, outcome) {
 type stopped struct {
 	*process
 	reached, goOn, ended chan struct{}
+	going                sync.Once
 }
 
 // startStopped starts a call that stops before the first step for which when
@@ -69,6 +70,7 @@ func (h *host) startStopped(t *testing.T, c call, when func(n int, c gate.Call) 
 		return 0
 	}
 	s.process = h.start(t, c)
+	t.Cleanup(s.proceed)
 	gateDone := s.gateDone
 	s.gateDone = make(chan error, 1)
 	go func() {
@@ -81,25 +83,46 @@ func (h *host) startStopped(t *testing.T, c call, when func(n int, c gate.Call) 
 // await waits until the process has stopped.
 func (s *stopped) await(t *testing.T) {
 	t.Helper()
-	select {
-	case <-s.reached:
-	case <-s.ended:
+	if !s.stops() {
 		o := s.process.wait(t)
 		t.Fatalf("%s ended before the step at which it was to stop: status %d, %s", s.verb, o.status, o.stdout)
 	}
 }
 
+// stops waits until the process has stopped or ended, and says which. Calls
+// that wait for a lock ask for it again and again, so the number of steps is
+// not always the same.
+func (s *stopped) stops() bool {
+	select {
+	case <-s.reached:
+		return true
+	case <-s.ended:
+		return false
+	}
+}
+
 // proceed lets the process go on.
-func (s *stopped) proceed() { close(s.goOn) }
+func (s *stopped) proceed() { s.going.Do(func() { close(s.goOn) }) }
+
+// kill ends the process where it stands.
+func (s *stopped) kill(t *testing.T) {
+	t.Helper()
+	if err := s.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = s.cmd.Wait()
+	s.proceed()
+	if err := <-s.gateDone; err != nil {
+		t.Fatal(err)
+	}
+}
 
 // beside runs a call while the stopped process stands, and lets that one go on
 // as soon as the call has ended or is seen to wait for a lock that the stopped
 // one holds: asking for the same lock again and again.
 func (h *host) beside(t *testing.T, s *stopped, c call) outcome {
 	t.Helper()
-	var once sync.Once
-	release := func() { once.Do(s.proceed) }
-	defer release()
+	defer s.proceed()
 	const waiting = 5
 	asked := map[string]int{}
 	var mutex sync.Mutex
@@ -111,7 +134,7 @@ func (h *host) beside(t *testing.T, s *stopped, c call) outcome {
 			return 0
 		}
 		if asked[call.Path]++; asked[call.Path] == waiting {
-			release()
+			s.proceed()
 		}
 		return 0
 	}

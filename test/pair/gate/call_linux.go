@@ -16,6 +16,8 @@ type Call struct {
 	Process, Name string
 	// Path is the file behind the call's descriptor.
 	Path string
+	// Exclusive is true for a flock that only one process can have.
+	Exclusive bool
 	// Message is the netlink request of a sendto.
 	Message []byte
 }
@@ -44,7 +46,8 @@ func (c Call) Holds(text string) bool { return bytes.Contains(c.Message, []byte(
 
 func (c Call) String() string {
 	if c.Message == nil {
-		return c.Process + " " + c.Name + " " + c.Path
+		mode := map[bool]string{true: " exclusive"}[c.Exclusive]
+		return c.Process + " " + c.Name + " " + c.Path + mode
 	}
 	name, known := map[uint16]string{
 		unix.RTM_NEWLINK: "NEWLINK", unix.RTM_DELLINK: "DELLINK", unix.RTM_GETLINK: "GETLINK", unix.RTM_SETLINK: "SETLINK",
@@ -68,8 +71,11 @@ func describe(n notification) Call {
 			call.Name = name
 		}
 	}
-	if call.Name == "sendto" {
+	switch call.Name {
+	case "sendto":
 		call.Message = memory(proc+"mem", n.Data.Args[1], n.Data.Args[2])
+	case "flock":
+		call.Exclusive = n.Data.Args[1]&unix.LOCK_EX != 0
 	}
 	return call
 }
