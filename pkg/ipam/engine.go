@@ -140,8 +140,8 @@ func wait(ctx context.Context, round int) error {
 }
 
 // write carries a plan out and adds what it wrote to the facts. errAgain means
-// that a guard did not hold, or that the outcome had to be looked up and the
-// plan was not done.
+// that the facts have changed and the decision has to be taken again: a guard
+// did not hold, or the answer was lost and the outcome had to be looked up.
 func (e *engine) write(ctx context.Context, p *plan) error {
 	if !e.store.Transactional() {
 		return e.writeInSequence(ctx, p)
@@ -151,19 +151,25 @@ func (e *engine) write(ctx context.Context, p *plan) error {
 		e.facts.learnWritten(p, written)
 		return nil
 	}
-	var conflict *datastore.ConflictError
-	switch {
-	case errors.As(err, &conflict):
-		if !e.facts.learnConflict(conflict, p.keys()) {
-			err = e.read(ctx, gets(p.keys())...)
-		} else {
-			err = nil
-		}
-		e.facts.lostRace(p)
-	case unknownOutcome(err):
+	if unknownOutcome(err) {
 		p.uncertain = true
-		err = e.settle(ctx, p)
+		return orAgain(e.settle(ctx, p))
 	}
+	var conflict *datastore.ConflictError
+	if !errors.As(err, &conflict) {
+		return err
+	}
+	if !e.facts.learnConflict(conflict, p.keys()) {
+		if err := e.read(ctx, gets(p.keys())...); err != nil {
+			return err
+		}
+	}
+	e.facts.lostRace(p)
+	return errAgain
+}
+
+// orAgain is errAgain unless there is a failure.
+func orAgain(err error) error {
 	if err != nil {
 		return err
 	}

@@ -133,8 +133,7 @@ func (f *facts) forgetAffinities(q datastore.ListAffinities) {
 	f.answered[q] = datastore.Answer{}
 }
 
-// learnEntry records one object that exists, unless it carries the flag of a
-// two-step deletion: then it is as good as gone (datastore contract 3.3).
+// learnEntry records one object that exists.
 func (f *facts) learnEntry(entry datastore.Entry) {
 	switch key := entry.Key.(type) {
 	case model.BlockKey:

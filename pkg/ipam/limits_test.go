@@ -10,6 +10,7 @@ import (
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/datastore/memory"
+	"calico-cni/pkg/model"
 )
 
 // TestLargeRequest: more blocks than one transaction may write.
@@ -32,6 +33,42 @@ func TestLargeRequest(t *testing.T) {
 		}
 		c.release("one")
 		c.wantGone("k8s-pod-network.one")
+	})
+}
+
+// TestManyBlocks: a handle in more blocks than one transaction may write.
+func TestManyBlocks(t *testing.T) {
+	t.Parallel()
+	forBothKinds(t, func(t *testing.T, c *cluster) {
+		c.pool("pods", "10.77.0.0/23", 30)
+		r := c.request("worker-b", "one", 400)
+		r.MaxBlocks = 100
+		if result, err := c.ipam.Assign(c.ctx(), r); err != nil || len(result.IPv4.Addresses) != 400 {
+			t.Fatalf("%d addresses, %v", len(result.IPv4.Addresses), err)
+		}
+		c.release("one")
+		c.wantGone("k8s-pod-network.one")
+	})
+}
+
+// TestBorrowFromMany: the walk for lenders goes on when those it found are
+// used up.
+func TestBorrowFromMany(t *testing.T) {
+	t.Parallel()
+	forBothKinds(t, func(t *testing.T, c *cluster) {
+		c.pool("pods", "10.77.0.0/21", 30)
+		for i := range 512 {
+			cidr := blockRange{netip.MustParsePrefix("10.77.0.0/21"), 30}.at(newUint128(i))
+			block := model.NewBlock(cidr, "host:worker-a", c.clock.Now(), nil)
+			block.Allocate(3, model.Attribute{Owner: map[string]string{"node": "worker-a"}}, nil)
+			c.put(model.BlockKey{CIDR: cidr}, block)
+			c.plantAffinity("worker-a", cidr.String(), `{"state":"confirmed"}`)
+		}
+		result, err := c.ipam.Assign(c.ctx(), c.request("worker-b", "one", 513))
+		if err != nil || len(result.IPv4.Addresses) != 512 {
+			t.Fatalf("%d addresses, %v", len(result.IPv4.Addresses), err)
+		}
+		wantContains(t, result.IPv4.Short, "No IPs available in pools: [10.77.0.0/21]")
 	})
 }
 

@@ -76,10 +76,10 @@ func (s *search) run() error {
 		if s.claimMissing() || s.waiting() {
 			continue
 		}
-		if s.walkOn() {
+		if s.walkOn() || s.useWalked() {
 			continue
 		}
-		s.useWalked()
+		s.sayFull()
 		break
 	}
 	return nil
@@ -285,28 +285,40 @@ func (s *search) claimMissing() bool {
 	return false
 }
 
-// useWalked takes addresses of what the walk has found, and says why there are
-// not more.
-func (s *search) useWalked() {
+// useWalked takes addresses of what the walk has found and returns true if
+// that is enough for now or there is more to see.
+func (s *search) useWalked() bool {
 	w := s.facts.walks[s.family]
 	for _, cidr := range w.mine {
 		if block := s.facts.blocks[cidr].value; s.remaining() > 0 && block != nil && block.Affinity == s.facts.owner() {
 			s.take(cidr, s.draft.own(cidr))
 		}
 	}
-	strict := s.facts.config.StrictAffinity || s.ensure
-	for _, cidr := range w.lenders {
-		if strict || s.remaining() == 0 {
-			break
+	if !s.facts.config.StrictAffinity && !s.ensure {
+		s.borrow(w.lenders)
+	}
+	if s.remaining() > 0 && !s.draft.full() {
+		w.resume()
+		return !w.done
+	}
+	return true
+}
+
+// borrow takes addresses from blocks of other hosts (IPAM contract 3.5).
+func (s *search) borrow(lenders []netip.Prefix) {
+	for _, cidr := range lenders {
+		if s.remaining() == 0 || s.draft.full() {
+			return
 		}
-		if s.facts.blocks[cidr].value != nil {
+		if block := s.facts.blocks[cidr].value; block != nil && block.Available(s.facts.reserved.contains) > 0 {
 			s.take(cidr, s.draft.existing(cidr))
 		}
 	}
-	if s.remaining() == 0 {
-		return
-	}
-	if strict {
+}
+
+// sayFull tells why there are not more addresses.
+func (s *search) sayFull() {
+	if s.facts.config.StrictAffinity {
 		s.say("No more free affine blocks and strict affinity enabled")
 	} else {
 		s.say("No IPs available in pools: [" + strings.Join(s.cidrs(), " ") + "]")

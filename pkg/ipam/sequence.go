@@ -108,10 +108,7 @@ func (e *engine) writeInSequence(ctx context.Context, p *plan) error {
 		return err
 	}
 	p.uncertain = conflict == nil
-	if err := e.settle(ctx, p); err != nil {
-		return err
-	}
-	return errAgain
+	return orAgain(e.settle(ctx, p))
 }
 
 // settle reads what a plan wrote and records how far it got.

@@ -25,9 +25,15 @@ type walk struct {
 	batch     []netip.Prefix
 	mine      []netip.Prefix
 	lenders   []netip.Prefix
-	past      int
-	done      bool
+	// past counts the blocks looked at since a new lender was found; known
+	// are the lenders before that one.
+	past, known int
+	// done: the walk has found what it may look for; ended: it has seen all.
+	done, ended bool
 }
+
+// resume makes the walk look further once its lenders have given all they had.
+func (w *walk) resume() { w.done, w.past, w.known = w.ended, 0, len(w.lenders) }
 
 // searchOrder visits the blocks of a pool from its start index round, passing
 // over reserved ones, beginning travelled blocks after the start. It ends when
@@ -92,7 +98,7 @@ func (s *search) walkOn() (again bool) {
 	for !w.done {
 		if w.batch == nil {
 			if w.batch = s.nextBatch(w); w.batch == nil {
-				w.done = true
+				w.done, w.ended = true, true
 				break
 			}
 		}
@@ -164,7 +170,7 @@ func (w *walk) endBatch(f *facts) {
 		case block.Affinity != f.owner():
 			w.remember(&w.lenders, cidr)
 		}
-		if len(w.lenders) > 0 {
+		if len(w.lenders) > w.known {
 			w.past++
 		}
 	}
