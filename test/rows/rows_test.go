@@ -44,7 +44,8 @@ func TestReport(t *testing.T) {
 		prints []string
 	}{
 		"all rows pass": {
-			run:    line("pass", "T/Network/1") + line("pass", "T/Linux/2") + line("pass", "T/Linux/36/1_x") + line("pass", "T/IPAM/7_x"),
+			run: line("run", "T/Network/1") + line("pass", "T/Network/1") + line("pass", "T/Linux/2") + line("pass", "T/Linux/36/1_x") +
+				line("pass", "T/IPAM/7_x"),
 			proven: true,
 			prints: []string{"4 of 4 rows"},
 		},

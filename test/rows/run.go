@@ -38,14 +38,10 @@ func readRun(r io.Reader) (results, error) {
 		}
 		id := test{e.Package, e.Test}
 		switch e.Action {
-		case "pass", "fail", "skip":
+		case "pass", "fail", "skip", "run":
+			// "run" stays if the test never ends: a crash of its package.
 			if e.Test != "" && out[id] != "fail" {
 				out[id] = e.Action
-			}
-		case "run":
-			// Stays if the test never ends: a crash of its package.
-			if out[id] == "" {
-				out[id] = "fail"
 			}
 		}
 	}
@@ -63,7 +59,7 @@ func (r results) naming(row string) outcome {
 		switch r[id] {
 		case "pass":
 			out.passed = append(out.passed, id)
-		case "fail":
+		case "fail", "run":
 			out.failed = append(out.failed, id)
 		}
 	}
