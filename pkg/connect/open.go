@@ -3,6 +3,7 @@ package connect
 import (
 	"context"
 	"os"
+	"time"
 
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/datastore"
@@ -17,6 +18,10 @@ type Connection struct {
 	Store datastore.Store
 	// Embedded is true if the datastore is a file of this host.
 	Embedded bool
+	// Credentials names the file that the credentials come from and
+	// CredentialsEnd is when they end; zero: they do not, or there are none.
+	Credentials    string
+	CredentialsEnd time.Time
 	// Warnings are about the datastore's content.
 	Warnings []string
 }
@@ -79,7 +84,7 @@ func openEtcd(ctx context.Context, settings netconf.EtcdSettings) (Connection, e
 	if err != nil {
 		return Connection{}, err
 	}
-	return Connection{Store: store}, nil
+	return Connection{Store: store, Credentials: settings.CertFile, CredentialsEnd: store.CertificateEnds()}, nil
 }
 
 func openEmbedded(ctx context.Context, settings netconf.EmbeddedSettings, node string) (Connection, error) {

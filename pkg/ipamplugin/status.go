@@ -31,6 +31,9 @@ func (p *Plugin) Status(ctx context.Context, call *invocation.Call) error {
 	if _, err := s.Store.Read(ctx, p.StatusQueries()...); err != nil {
 		return NotAvailable(err)
 	}
+	if err := s.CheckCredentials(); err != nil {
+		return err
+	}
 	if !s.hinted() {
 		return nil
 	}

@@ -161,6 +161,7 @@ func (a *addition) connect(ctx context.Context, assigned *types100.Result) (*typ
 	if err := a.record(ctx, link, addresses); err != nil {
 		return nil, err
 	}
+	a.Log.Info("connected the pod", "host_interface", link.HostInterface, "addresses", addresses)
 	return a.result(assigned, link), nil
 }
 

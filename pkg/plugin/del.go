@@ -42,7 +42,11 @@ func (p *Plugin) Del(ctx context.Context, call *invocation.Call) error {
 	s.lockIPAM(ctx)
 	ctx, cancel := context.WithTimeout(ctx, s.Conf.Timeout())
 	defer cancel()
-	return connect.Explain(d.run(ctx))
+	if err := d.run(ctx); err != nil {
+		return connect.Explain(err)
+	}
+	s.Log.Info("disconnected the pod")
+	return nil
 }
 
 func (d *deletion) run(ctx context.Context) error {

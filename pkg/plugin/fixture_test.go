@@ -161,8 +161,10 @@ type node struct {
 	dir       string
 	bin       string
 	embedded  bool
-	stderr    strings.Builder
-	now       time.Time
+	// credentialsEnd is when the credentials for the datastore end.
+	credentialsEnd time.Time
+	stderr         strings.Builder
+	now            time.Time
 }
 
 const nodeName = "worker-b"
@@ -187,7 +189,7 @@ func newNode(t *testing.T) *node {
 			Getenv: func(string) string { return "" }, Stderr: &n.stderr, GOOS: "linux",
 			Now: func() time.Time { return n.now },
 			Open: func(context.Context, *netconf.Config, string) (connect.Connection, error) {
-				return connect.Connection{Store: kept{n.store}, Embedded: n.embedded}, nil
+				return connect.Connection{Store: kept{n.store}, Embedded: n.embedded, Credentials: "/tls/client.crt", CredentialsEnd: n.credentialsEnd}, nil
 			},
 		},
 		Environ: os.Environ,

@@ -55,6 +55,9 @@ func (s *serving) status(ctx context.Context) error {
 	if err := ready(answers[0]); err != nil {
 		return ipamplugin.NotAvailable(err)
 	}
+	if err := s.CheckCredentials(); err != nil {
+		return err
+	}
 	if call.Stdin, err = s.ipamDocument(); err != nil {
 		return err
 	}

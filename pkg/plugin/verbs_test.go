@@ -98,6 +98,9 @@ func TestStatus(t *testing.T) {
 		{"Network/63 datastore unreachable", func(n *node) {
 			n.store.SetHooks(memory.Hooks{Before: func(_ context.Context, call memory.Call) error { return memory.Down(call) }})
 		}, nil, cnierr.NotAvailable, "connection refused"},
+		{"Network/63 credentials end within 5 min", func(n *node) { n.credentialsEnd = n.now.Add(5 * time.Minute) }, nil, cnierr.NotAvailable, "/tls/client.crt"},
+		{"Network/63 credentials have ended", func(n *node) { n.credentialsEnd = n.now.Add(-time.Hour) }, nil, cnierr.NotAvailable, "/tls/client.crt"},
+		{"Network/63 credentials last", func(n *node) { n.credentialsEnd = n.now.Add(6 * time.Minute) }, nil, 0, ""},
 		{"Network/63 nodename file missing", func(*node) {}, []any{"nodename_file_optional", false, "nodename_file", "/absent/nodename"}, cnierr.NotAvailable, "/absent/nodename"},
 		{"Network/63 forwarding off", func(n *node) {
 			n.host.forwarding = cnierr.New(cnierr.LimitedConnectivity, "IPv4 forwarding is off")

@@ -54,6 +54,9 @@ type Session struct {
 	Store    datastore.Store
 	Embedded bool
 
+	credentials    string
+	credentialsEnd time.Time
+
 	lock *hostlock.Lock
 	ends []func()
 }
@@ -133,6 +136,7 @@ func (s *Session) Connect(ctx context.Context) error {
 		return err
 	}
 	s.Store, s.Embedded = connection.Store, connection.Embedded
+	s.credentials, s.credentialsEnd = connection.Credentials, connection.CredentialsEnd
 	s.ends = append(s.ends, func() {
 		if err := connection.Store.Close(); err != nil {
 			s.Log.Warn("closing the datastore", "error", err)
@@ -140,6 +144,20 @@ func (s *Session) Connect(ctx context.Context) error {
 	})
 	s.warn(connection.Warnings, "")
 	return nil
+}
+
+// credentialsReserve is how long credentials must last for STATUS to be content
+// ("where we go beyond the reference" 1).
+const credentialsReserve = 5 * time.Minute
+
+// CheckCredentials fails with code 50 if the credentials for the datastore end
+// within 5 min.
+func (s *Session) CheckCredentials() error {
+	if s.credentialsEnd.IsZero() || s.Now().Add(credentialsReserve).Before(s.credentialsEnd) {
+		return nil
+	}
+	return cnierr.New(cnierr.NotAvailable, "pods cannot be networked for long: the certificate %s ends at %s: renew it",
+		s.credentials, s.credentialsEnd.UTC().Format(time.RFC3339))
 }
 
 // Lock takes the host's IPAM lock, waiting at most 90 s. The error has code

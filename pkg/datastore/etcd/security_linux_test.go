@@ -54,6 +54,9 @@ func TestTLS(t *testing.T) {
 			store := openStore(t, row.options)
 			if row.text == "" {
 				mustRead(t, store)
+				if ends := store.CertificateEnds(); !ends.After(time.Now()) {
+					t.Errorf("the client's certificate ends at %v", ends)
+				}
 				return
 			}
 			takes(t, prompt, func() {

@@ -35,6 +35,8 @@ type Store struct {
 	kv        clientv3.KV
 	login     login
 	endpoints []string
+	// certificateEnds is when the client's certificate ends; zero: it has none.
+	certificateEnds time.Time
 }
 
 var _ datastore.Store = (*Store)(nil)
@@ -67,8 +69,14 @@ func Open(ctx context.Context, options Options) (*Store, error) {
 		kv:        clientv3.NewKVFromKVClient(pb.NewKVClient(connection), nil),
 		login:     login{auth: pb.NewAuthClient(connection), username: options.Username, password: options.Password},
 		endpoints: endpoints,
+
+		certificateEnds: certificateEnd(tlsConfig),
 	}, nil
 }
+
+// CertificateEnds is when the client's certificate ends; zero if the client
+// has none.
+func (s *Store) CertificateEnds() time.Time { return s.certificateEnds }
 
 func clientConfig(endpoints []string, tlsConfig *tls.Config) clientv3.Config {
 	options := []grpc.DialOption{

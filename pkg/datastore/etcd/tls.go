@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 )
 
 // tlsConfig loads the certificates. Its errors name the key of the
@@ -31,6 +32,14 @@ func (o Options) tlsConfig() (*tls.Config, error) {
 	}
 	config.Certificates = []tls.Certificate{certificate}
 	return config, nil
+}
+
+// certificateEnd is when the client's certificate ends, or zero.
+func certificateEnd(config *tls.Config) time.Time {
+	if config == nil || len(config.Certificates) == 0 || config.Certificates[0].Leaf == nil {
+		return time.Time{}
+	}
+	return config.Certificates[0].Leaf.NotAfter
 }
 
 func (o Options) keyPair() (tls.Certificate, error) {
