@@ -87,11 +87,11 @@ func (s *search) run() error {
 
 func (s *search) begin() {
 	*s.result = Assignment{Family: s.family, Requested: s.request.count(s.family)}
-	for cidr, addresses := range s.facts.obtained {
+	for _, cidr := range sortedPrefixes(s.facts.obtained) {
 		if model.FamilyOf(cidr.Addr()) != s.family {
 			continue
 		}
-		s.record(cidr, addresses)
+		s.record(cidr, s.facts.obtained[cidr])
 		if s.facts.unconfirmed(cidr) {
 			s.draft.own(cidr)
 		}
