@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -54,20 +55,39 @@ func (p *Plugin) Check(ctx context.Context, call *invocation.Call) error {
 	return nil
 }
 
-// Previous reads prevResult, which CHECK needs (code 7).
+// Previous reads prevResult, which CHECK needs (code 7). One that does not tell
+// its version has the configuration's.
 func Previous(cniVersion string, raw json.RawMessage) (*types100.Result, error) {
 	if raw == nil {
 		return nil, cnierr.New(cnierr.InvalidConfiguration, "network configuration key prevResult is missing: CHECK needs the result of ADD")
 	}
-	result, err := create.Create(cniVersion, raw)
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(raw, &members); err != nil {
+		return nil, malformedPrevious(err)
+	}
+	var own string
+	if err := json.Unmarshal(members["cniVersion"], &own); err == nil && own != "" {
+		cniVersion = own
+	} else {
+		members["cniVersion"] = json.RawMessage(strconv.Quote(cniVersion))
+	}
+	versioned, err := json.Marshal(members)
 	if err != nil {
-		return nil, cnierr.New(cnierr.InvalidConfiguration, "network configuration key prevResult: %w", err)
+		return nil, malformedPrevious(err)
+	}
+	result, err := create.Create(cniVersion, versioned)
+	if err != nil {
+		return nil, malformedPrevious(err)
 	}
 	converted, err := types100.NewResultFromResult(result)
 	if err != nil {
-		return nil, cnierr.New(cnierr.InvalidConfiguration, "network configuration key prevResult: %w", err)
+		return nil, malformedPrevious(err)
 	}
 	return converted, nil
+}
+
+func malformedPrevious(err error) error {
+	return cnierr.New(cnierr.InvalidConfiguration, "network configuration key prevResult: %w", err)
 }
 
 // Addresses are those of a result that belong to the container's interface: a
