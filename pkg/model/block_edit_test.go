@@ -265,3 +265,37 @@ func TestAddressesOfBlock(t *testing.T) {
 		}
 	}
 }
+
+// FuzzBlockEdits: whatever block can be read, can be edited and read again.
+func FuzzBlockEdits(f *testing.F) {
+	f.Add(`{"cidr":"10.77.0.0/31","affinity":null,"allocations":[1,null],"unallocated":[1],"attributes":[{"handle_id":"a"},{}],"sequenceNumber":7}`)
+	f.Add(`{"cidr":"fd00::/127","allocations":[0,0],"unallocated":null,"attributes":[{"releasedAt":"2026-03-04T05:06:07Z"}],"sequenceNumberForAllocation":{"9":1,"x":2}}`)
+	f.Add(`{"cidr":"10.77.0.0/32","allocations":[null]}`)
+	f.Fuzz(func(t *testing.T, document string) {
+		var b Block
+		if json.Unmarshal([]byte(document), &b) != nil {
+			return
+		}
+		b.Collect(editTime, time.Second)
+		taken := b.Allocate(2, holderNamed("fuzz"), nil)
+		if held := b.Held("fuzz"); len(held) < len(taken) {
+			t.Fatalf("took %v, holds %v", taken, held)
+		}
+		b.StampReleased(b.Held("fuzz"))
+		b.Release(b.Held("fuzz"), editTime, 0)
+		b.Stamp()
+		body, err := json.Marshal(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again Block
+		if err := json.Unmarshal(body, &again); err != nil {
+			t.Fatalf("%s: %v", body, err)
+		}
+		for _, index := range again.Allocations {
+			if index != Free && again.Attributes[index].HandleID == "fuzz" {
+				t.Fatalf("%s still holds a released address", body)
+			}
+		}
+	})
+}
