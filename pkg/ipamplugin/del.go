@@ -45,11 +45,3 @@ func (p *Plugin) DelQueries(call *invocation.Call) []datastore.Query {
 func (s *serving) handles() []string {
 	return []string{s.ID.HandleID(), s.ID.LegacyHandleID()}
 }
-
-// warnPlaceholders: what ADD refuses must not keep a container from being
-// deleted.
-func (s *serving) warnPlaceholders() {
-	for _, path := range s.Conf.Placeholders {
-		s.Log.Warn("network configuration: a placeholder was left", "key", path)
-	}
-}
