@@ -36,6 +36,7 @@ func AssignQueries(r Request) []datastore.Query {
 // that is the error and no address is kept.
 func (a *Allocator) Assign(ctx context.Context, r Request) (Result, error) {
 	e := a.engine(r.Host)
+	e.fetch = e.readPassing
 	if err := e.read(ctx, AssignQueries(r)...); err != nil {
 		return Result{}, err
 	}

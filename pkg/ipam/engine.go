@@ -68,12 +68,16 @@ type engine struct {
 	warned int
 	// unsettled is a plan of which it is not known how far it got.
 	unsettled *plan
+	// fetch reads what a decision needs.
+	fetch func(ctx context.Context, queries ...datastore.Query) error
 	// pause waits before the decision is taken again.
 	pause func(ctx context.Context, round int) error
 }
 
 func (a *Allocator) engine(host string) *engine {
-	return &engine{Allocator: a, facts: newFacts(a.now(), host), pause: wait}
+	e := &engine{Allocator: a, facts: newFacts(a.now(), host), pause: wait}
+	e.fetch = e.read
+	return e
 }
 
 // read asks for objects and adds them to the facts.
@@ -102,7 +106,7 @@ func (e *engine) run(ctx context.Context, decide func() (decision, error)) error
 		}
 		switch {
 		case len(d.needs) > 0:
-			err = e.read(ctx, d.needs...)
+			err = e.fetch(ctx, d.needs...)
 		case !d.side.empty():
 			err = e.write(ctx, d.side)
 		case d.final.empty():

@@ -30,6 +30,8 @@ type facts struct {
 	reserved   spans
 	affinities map[model.AffinityKey]object[model.Affinity]
 	blocks     map[netip.Prefix]object[model.Block]
+	// unreadable blocks exist and are passed over.
+	unreadable map[netip.Prefix]bool
 	handles    map[string]object[model.Handle]
 	census     *census
 	answered   map[datastore.Query]datastore.Answer
@@ -48,6 +50,7 @@ func newFacts(now time.Time, host string) *facts {
 		config:       model.DefaultIPAMConfig(),
 		affinities:   map[model.AffinityKey]object[model.Affinity]{},
 		blocks:       map[netip.Prefix]object[model.Block]{},
+		unreadable:   map[netip.Prefix]bool{},
 		handles:      map[string]object[model.Handle]{},
 		census:       newCensus(),
 		answered:     map[datastore.Query]datastore.Answer{},
@@ -300,10 +303,10 @@ func ownAffinities(host string, family model.Family) datastore.Query {
 	return datastore.ListAffinities{Type: model.AffinityHost, Host: host, Family: family}
 }
 
-// known reports whether a block has been read, be it absent.
+// known reports whether a block has been read, be it absent or unreadable.
 func (f *facts) known(cidr netip.Prefix) bool {
 	_, ok := f.blocks[cidr]
-	return ok
+	return ok || f.unreadable[cidr]
 }
 
 // unconfirmed reports whether a block of ours still lacks its affinity: an

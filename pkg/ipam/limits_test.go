@@ -248,3 +248,46 @@ func TestRequestedAddress(t *testing.T) {
 		}},
 	})
 }
+
+// TestUnreadableBlocks: a block that makes no sense keeps nobody from the
+// others, but is never taken for missing.
+func TestUnreadableBlocks(t *testing.T) {
+	t.Parallel()
+	corrupt := func(c *cluster, cidr string) {
+		c.plant(model.BlockKey{CIDR: netip.MustParsePrefix(cidr)}, `{"cidr":"`+cidr+`","allocations":[7]}`)
+	}
+	mend := func(c *cluster, cidr string) {
+		c.store.Uproot(model.BlockKey{CIDR: netip.MustParsePrefix(cidr)}.Path())
+		c.fullBlock("worker-c", netip.MustParsePrefix(cidr))
+	}
+	runScenarios(t, []scenario{
+		{"own block", func(t *testing.T, c *cluster) {
+			c.p26()
+			corrupt(c, "10.77.0.0/26")
+			c.plantAffinity("worker-b", "10.77.0.0/26", `{"state":"pending"}`)
+			c.want(c.assign("worker-b", "one", 1), "10.77.0.64/26")
+			c.want(c.assign("worker-b", "two", 1), "10.77.0.65/26")
+			mend(c, "10.77.0.0/26")
+		}},
+		{"in the walk", func(t *testing.T, c *cluster) {
+			c.p26()
+			corrupt(c, "10.77.0.0/26")
+			c.assign("worker-a", "other", 1)
+			c.fullBlock("worker-c", netip.MustParsePrefix("10.77.0.64/26"))
+			c.fullBlock("worker-c", netip.MustParsePrefix("10.77.0.128/26"))
+			c.want(c.assign("worker-b", "one", 1), "10.77.0.193/26")
+			mend(c, "10.77.0.0/26")
+		}},
+		{"release fails", func(t *testing.T, c *cluster) {
+			c.p26()
+			c.assign("worker-b", "one", 1)
+			corrupt(c, "10.77.0.0/26")
+			if err := c.ipam.ReleaseByHandle(c.ctx(), "k8s-pod-network.one"); err == nil || c.handle("one") == nil {
+				t.Errorf("%v, or the handle is gone", err)
+			}
+			mend(c, "10.77.0.0/26")
+			c.release("one")
+			c.store.Uproot(c.affinityPath("worker-b", "10.77.0.0/26"))
+		}},
+	})
+}

@@ -192,6 +192,7 @@ func (s *search) readBlocks(cidrs []netip.Prefix) bool {
 func (s *search) useOwnBlock(cidr netip.Prefix) {
 	block := s.facts.blocks[cidr].value
 	switch {
+	case s.facts.unreadable[cidr]:
 	case block == nil && !s.facts.census.overlaps(cidr):
 		p, _ := poolOf(s.pools, cidr.Addr())
 		s.claim(cidr, p)
@@ -213,6 +214,9 @@ func (s *search) drop(cidr netip.Prefix) {
 func (s *search) release(leaving []netip.Prefix) {
 	for _, cidr := range leaving {
 		block := s.facts.blocks[cidr].value
+		if s.facts.unreadable[cidr] {
+			continue
+		}
 		if block == nil || block.Affinity != s.facts.owner() || block.Empty() {
 			s.drop(cidr)
 		}

@@ -15,10 +15,11 @@ const probeRounds = 3
 // enough to tell, everything near at hand is full, which is code 102.
 func (a *Allocator) Probe(ctx context.Context, r Request) error {
 	e := a.engine(r.Host)
+	e.fetch = e.readPassing
 	d := &assignment{request: &r, facts: e.facts, transactional: a.store.Transactional()}
 	needs := AssignQueries(r)
 	for range probeRounds {
-		if err := e.read(ctx, needs...); err != nil {
+		if err := e.fetch(ctx, needs...); err != nil {
 			return err
 		}
 		next, err := d.foresee()
