@@ -202,6 +202,22 @@ func TestEtcdAway(t *testing.T) {
 		h.del(t, p, conf)
 		h.nothingLeft(t)
 	})
+	t.Run("slow", func(t *testing.T) {
+		t.Parallel()
+		h, conf := newEtcdHost(t, etcdtest.Options{}, cluster(pool4, pool6))
+		_, target, _ := strings.Cut(h.etcd.Endpoint, "://")
+		conf = conf.with("etcd_endpoints", "http://"+h.newSlowProxy(t, target, 200*time.Millisecond).address())
+		p := newPod(t, "container", "")
+		added := h.run(t, p.verb(t, "ADD", conf))
+		h.works(t, p, added.result(t))
+		h.run(t, p.check(t, conf, added)).succeeds(t)
+		h.run(t, hostVerb(t, "STATUS", conf)).succeeds(t)
+		h.del(t, p, conf)
+		h.nothingLeft(t)
+		// Too slow for the deadline: refused, and nothing is left either.
+		h.run(t, p.verb(t, "ADD", conf.with("timeout_seconds", 1))).fails(t, cnierr.TryAgainLater, "127.0.0.1")
+		h.nothingLeft(t)
+	})
 	t.Run("paused in the middle", func(t *testing.T) {
 		t.Parallel()
 		h, conf := newEtcdHost(t, etcdtest.Options{}, cluster(pool4, pool6))

@@ -40,16 +40,25 @@ func writing(c gate.Call) bool {
 	return c.Name == "flock" && c.Exclusive && strings.HasSuffix(c.Path, datastoreFile)
 }
 
-// lastWrite is the number of the step before which the last such transaction
-// has not begun. A lock may be asked for more than once.
-func lastWrite(t *testing.T, steps []gate.Call) int {
-	t.Helper()
-	n := last(t, steps, writing)
-	for n > 0 && writing(steps[n-1]) {
-		n--
+// condition says at which step a process is to stop.
+type condition func(n int, c gate.Call) bool
+
+// following is the first step for which is holds after one for which earlier
+// did.
+func following(earlier, is func(gate.Call) bool) condition {
+	passed := false
+	return func(_ int, c gate.Call) bool {
+		if passed && is(c) {
+			return true
+		}
+		passed = passed || earlier(c)
+		return false
 	}
-	return n
 }
+
+func anything(gate.Call) bool { return true }
+
+func netlinkRequest(c gate.Call) bool { return c.Type() != 0 }
 
 // creating is the request that makes a link, naming is the one that sets its
 // alias.
@@ -82,9 +91,8 @@ func killedBeforeAlias(t *testing.T, s *scene) {
 // lateAdd needs two sandboxes that share a record. Other containers are
 // strangers and both work.
 func lateAdd(t *testing.T, s *scene) {
-	beginning := s.firstDataPlaneStep(t)
 	a, b := s.pod(t, sandboxA), s.pod(t, sandboxB)
-	adding := s.startStopped(t, a.verb(t, "ADD", s.c), at(beginning))
+	adding := s.startStopped(t, a.verb(t, "ADD", s.c), following(writing, netlinkRequest))
 	adding.await(t)
 	second := s.add(t, b, s.c)
 	adding.proceed()
@@ -99,15 +107,6 @@ func lateAdd(t *testing.T, s *scene) {
 	s.works(t, b, second)
 }
 
-// firstDataPlaneStep is the number of an ADD's first netlink request after its
-// addresses were written.
-func (s *scene) firstDataPlaneStep(t *testing.T) int {
-	t.Helper()
-	taken := s.traceAdd(t)
-	create := last(t, taken, creating)
-	return 1 + last(t, taken[:create], func(c gate.Call) bool { return c.Name == "flock" })
-}
-
 // traceAdd returns the steps of an ADD on this host, and undoes it.
 func (s *scene) traceAdd(t *testing.T) []gate.Call {
 	t.Helper()
@@ -119,13 +118,12 @@ func (s *scene) traceAdd(t *testing.T) []gate.Call {
 }
 
 func overtakenAdd(t *testing.T, s *scene) {
-	taken := s.traceAdd(t)
-	for name, step := range map[string]int{
-		"after step 3":            1 + last(t, taken, naming),
-		"before its record write": lastWrite(t, taken),
+	for name, when := range map[string]condition{
+		"after step 3":            following(naming, anything),
+		"before its record write": following(creating, writing),
 	} {
 		a, b := s.pod(t, sandboxA), s.pod(t, sandboxB)
-		adding := s.startStopped(t, a.verb(t, "ADD", s.c), at(step))
+		adding := s.startStopped(t, a.verb(t, "ADD", s.c), when)
 		adding.await(t)
 		second := s.add(t, b, s.c)
 		adding.proceed()
@@ -144,7 +142,7 @@ func overtakenAdd(t *testing.T, s *scene) {
 		s.del(t, a, s.c)
 		s.nothingLeft(t)
 		if t.Failed() {
-			t.Fatalf("stopped %s, at step %d: %v", name, step, taken[step])
+			t.Fatalf("ADD A stopped %s; it ended with status %d: %s", name, o.status, o.failure.Msg)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // proxy carries connections from a host's loopback to a server on the
@@ -13,6 +14,8 @@ import (
 type proxy struct {
 	listener net.Listener
 	target   string
+	// delay is how long an answer is kept back.
+	delay time.Duration
 
 	mutex sync.Mutex
 	open  []net.Conn
@@ -21,7 +24,13 @@ type proxy struct {
 // newProxy listens on the host. Without a target it accepts and never answers.
 func (h *host) newProxy(t *testing.T, target string) *proxy {
 	t.Helper()
-	p := &proxy{target: target}
+	return h.newSlowProxy(t, target, 0)
+}
+
+// newSlowProxy keeps every answer back for a while.
+func (h *host) newSlowProxy(t *testing.T, target string, delay time.Duration) *proxy {
+	t.Helper()
+	p := &proxy{target: target, delay: delay}
 	h.network.Do(t, func() {
 		var err error
 		if p.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
@@ -74,9 +83,20 @@ func (p *proxy) carry(client net.Conn) {
 		_, _ = io.Copy(server, client)
 		server.Close()
 	}()
-	_, _ = io.Copy(client, server)
+	_, _ = io.Copy(slow{client, p.delay}, server)
 	client.Close()
 	<-done
+}
+
+// slow is a connection on which every write takes a while.
+type slow struct {
+	io.Writer
+	delay time.Duration
+}
+
+func (s slow) Write(data []byte) (int, error) {
+	time.Sleep(s.delay)
+	return s.Writer.Write(data)
 }
 
 func (p *proxy) close() {

@@ -55,17 +55,25 @@ type stopped struct {
 
 // startStopped starts a call that stops before the first step for which when
 // holds; when is told the number of the step, counted from 0.
-func (h *host) startStopped(t *testing.T, c call, when func(n int, c gate.Call) bool) *stopped {
+func (h *host) startStopped(t *testing.T, c call, when condition) *stopped {
 	t.Helper()
 	s := &stopped{reached: make(chan struct{}), goOn: make(chan struct{}), ended: make(chan struct{})}
-	var count steps
-	var once sync.Once
+	var mutex sync.Mutex
+	count, done := 0, false
+	reaches := func(call gate.Call) bool {
+		mutex.Lock()
+		defer mutex.Unlock()
+		if done || !own(call) {
+			return false
+		}
+		done = when(count, call)
+		count++
+		return done
+	}
 	c.decide = func(call gate.Call) unix.Errno {
-		if own(call) && when(count.next(call), call) {
-			once.Do(func() {
-				close(s.reached)
-				<-s.goOn
-			})
+		if reaches(call) {
+			close(s.reached)
+			<-s.goOn
 		}
 		return 0
 	}
@@ -153,18 +161,6 @@ func failing(n int, errno unix.Errno) gate.Decide {
 }
 
 // at is the condition of the n-th step.
-func at(n int) func(int, gate.Call) bool {
+func at(n int) condition {
 	return func(step int, _ gate.Call) bool { return step == n }
-}
-
-// last returns the number of the last step for which is holds.
-func last(t *testing.T, steps []gate.Call, is func(gate.Call) bool) int {
-	t.Helper()
-	for n := len(steps) - 1; n >= 0; n-- {
-		if is(steps[n]) {
-			return n
-		}
-	}
-	t.Fatalf("none of the steps is the one looked for: %v", steps)
-	return 0
 }
