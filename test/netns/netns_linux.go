@@ -38,13 +38,24 @@ func New(t testing.TB) *Namespace {
 	}
 	restore(t, origin)
 
-	t.Cleanup(func() {
-		handle.Close()
-		if err := netns.DeleteNamed(name); err != nil {
-			t.Errorf("removing network namespace %s: %v", name, err)
-		}
-	})
-	return &Namespace{name: name, handle: handle}
+	n := &Namespace{name: name, handle: handle}
+	t.Cleanup(func() { n.Remove(t) })
+	return n
+}
+
+// Remove removes the namespace before its test ends, as a runtime may do before
+// it calls DEL. The kernel destroys it, and the links that ended in it, some
+// time after the last of its users is gone.
+func (n *Namespace) Remove(t testing.TB) {
+	t.Helper()
+	if !n.handle.IsOpen() {
+		return
+	}
+	n.handle.Close()
+	n.handle = netns.None()
+	if err := netns.DeleteNamed(n.name); err != nil {
+		t.Errorf("removing network namespace %s: %v", n.name, err)
+	}
 }
 
 func suffix(t testing.TB) string {

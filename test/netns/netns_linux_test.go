@@ -42,6 +42,16 @@ func TestNewIsRemovedWithItsTest(t *testing.T) {
 	}
 }
 
+func TestRemove(t *testing.T) {
+	n := New(t)
+	for range 2 {
+		n.Remove(t)
+		if _, err := os.Stat(n.Path()); !os.IsNotExist(err) {
+			t.Errorf("%s outlived its removal: %v", n.Path(), err)
+		}
+	}
+}
+
 func current(t *testing.T) string {
 	t.Helper()
 	handle, err := netns.Get()

@@ -1,0 +1,48 @@
+package storm
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+// repository is the root of the module, seen from this package.
+const repository = "../.."
+
+// executables says where the plugins and the launcher are.
+type executables struct{ plugins, launch string }
+
+var scratch string
+
+func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+
+func runTests(m *testing.M) int {
+	var err error
+	if scratch, err = os.MkdirTemp("", "calico-cni-storm-"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(scratch)
+	return m.Run()
+}
+
+// build builds on first use. bin/ is left alone if it holds this very source.
+var build = sync.OnceValues(func() (executables, error) {
+	bin, err := filepath.Abs(filepath.Join(repository, "bin"))
+	if err != nil {
+		return executables{}, err
+	}
+	e := executables{plugins: bin, launch: filepath.Join(scratch, "launch")}
+	for _, command := range []*exec.Cmd{
+		exec.Command(filepath.Join(repository, "scripts/build"), bin),
+		exec.Command("go", "build", "-o", e.launch, "../pair/launch"),
+	} {
+		if out, err := command.CombinedOutput(); err != nil {
+			return executables{}, fmt.Errorf("%v: %w\n%s", command.Args, err, out)
+		}
+	}
+	return e, nil
+})
