@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/containernetworking/cni/pkg/types"
+
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/workload"
 )
@@ -36,6 +38,10 @@ type Call struct {
 	// NetnsOverride allows the plugin's own namespace as Netns.
 	NetnsOverride bool
 	Stdin         []byte
+	// Deliver hands the result of ADD to whoever called, in the version of the
+	// configuration. It is ADD's last step: if it fails, ADD can still take
+	// everything back.
+	Deliver func(types.Result) error
 }
 
 // variable says which verbs need an environment variable and how its value is

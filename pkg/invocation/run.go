@@ -20,7 +20,8 @@ import (
 // Plugin is what a CNI plugin does. A verb is called with a configuration of a
 // version that knows it.
 type Plugin interface {
-	Add(context.Context, *Call) (types.Result, error)
+	// Add passes its result to the call's Deliver.
+	Add(context.Context, *Call) error
 	Check(context.Context, *Call) error
 	Del(context.Context, *Call) error
 	Status(context.Context, *Call) error
@@ -38,9 +39,9 @@ type Process struct {
 	Stderr        io.Writer
 }
 
-// ResultVersion is the version of a result for a configuration's version: a
+// resultVersion is the version of a result for a configuration's version: a
 // configuration that names none is of a time whose runtimes read 0.2.0.
-func ResultVersion(configured string) string {
+func resultVersion(configured string) string {
 	if configured == "" {
 		return "0.2.0"
 	}
@@ -71,7 +72,7 @@ func Run(ctx context.Context, p Process, plugin Plugin) (exit int) {
 }
 
 func fail(p Process, configured string, err error) int {
-	if printErr := cnierr.Print(p.Stdout, configured, err); printErr != nil {
+	if printErr := cnierr.Print(p.Stdout, resultVersion(configured), err); printErr != nil {
 		fmt.Fprintf(p.Stderr, "%v\nwriting this error to stdout: %v\n", err, printErr)
 	}
 	return 1
@@ -92,34 +93,30 @@ func serve(ctx context.Context, p Process, plugin Plugin, call *Call) (configure
 	if err := versionServes(call.Verb, configured); err != nil {
 		return configured, err
 	}
-	result, err := Guarded(p.Stderr, func() (types.Result, error) { return Dispatch(ctx, plugin, call) })
-	if err != nil || call.Verb != Add {
-		return configured, err
-	}
-	return configured, printResult(p.Stdout, result, ResultVersion(configured))
+	call.Deliver = func(result types.Result) error { return printResult(p.Stdout, result, configured) }
+	return configured, Guarded(p.Stderr, func() error { return Dispatch(ctx, plugin, call) })
 }
 
-// Dispatch calls the method of the call's verb. The result is nil for all
-// verbs but ADD.
-func Dispatch(ctx context.Context, plugin Plugin, call *Call) (types.Result, error) {
+// Dispatch calls the method of the call's verb.
+func Dispatch(ctx context.Context, plugin Plugin, call *Call) error {
 	switch call.Verb {
 	case Add:
 		return plugin.Add(ctx, call)
 	case Check:
-		return nil, plugin.Check(ctx, call)
+		return plugin.Check(ctx, call)
 	case Del:
-		return nil, plugin.Del(ctx, call)
+		return plugin.Del(ctx, call)
 	case Status:
-		return nil, plugin.Status(ctx, call)
+		return plugin.Status(ctx, call)
 	case GC:
-		return nil, plugin.GC(ctx, call)
+		return plugin.GC(ctx, call)
 	}
-	return nil, cnierr.New(cnierr.InvalidEnvironment, "CNI_COMMAND %s is not served", call.Verb)
+	return cnierr.New(cnierr.InvalidEnvironment, "CNI_COMMAND %s is not served", call.Verb)
 }
 
 // Guarded turns a panic of do into an error with code 114. Its stack goes to
 // stderr, for the report that the error asks for.
-func Guarded(stderr io.Writer, do func() (types.Result, error)) (result types.Result, err error) {
+func Guarded(stderr io.Writer, do func() error) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			fmt.Fprintf(stderr, "panic: %v\n%s", cause, debug.Stack())
@@ -129,10 +126,20 @@ func Guarded(stderr io.Writer, do func() (types.Result, error)) (result types.Re
 	return do()
 }
 
-func printResult(stdout io.Writer, result types.Result, configured string) error {
-	converted, err := result.GetAsVersion(configured)
+// Converted is a result in the form for a configuration's version.
+func Converted(result types.Result, configured string) (types.Result, error) {
+	version := resultVersion(configured)
+	converted, err := result.GetAsVersion(version)
 	if err != nil {
-		return cnierr.New(cnierr.UnsupportedVersion, "converting the result to cniVersion %s: %w", configured, err)
+		return nil, cnierr.New(cnierr.UnsupportedVersion, "converting the result to cniVersion %s: %w", version, err)
+	}
+	return converted, nil
+}
+
+func printResult(stdout io.Writer, result types.Result, configured string) error {
+	converted, err := Converted(result, configured)
+	if err != nil {
+		return err
 	}
 	if err := converted.PrintTo(stdout); err != nil {
 		return cnierr.New(cnierr.InputOutput, "writing the result to stdout: %w", err)

@@ -32,18 +32,18 @@ func (r *recorder) serve(call *Call) error {
 	return r.err
 }
 
-func (r *recorder) Add(_ context.Context, c *Call) (types.Result, error) {
+func (r *recorder) Add(_ context.Context, c *Call) error {
 	if err := r.serve(c); err != nil {
-		return nil, err
+		return err
 	}
-	return &types100.Result{
+	return c.Deliver(&types100.Result{
 		CNIVersion: "1.1.0",
 		Interfaces: []*types100.Interface{{Name: "cali1"}, {Name: "eth0", Sandbox: "/ns", Mtu: 1450}},
 		IPs: []*types100.IPConfig{{
 			Interface: types100.Int(1),
 			Address:   net.IPNet{IP: net.IPv4(10, 9, 8, 7), Mask: net.CIDRMask(32, 32)},
 		}},
-	}, nil
+	})
 }
 func (r *recorder) Check(_ context.Context, c *Call) error  { return r.serve(c) }
 func (r *recorder) Del(_ context.Context, c *Call) error    { return r.serve(c) }
@@ -251,6 +251,11 @@ func TestErrorObject(t *testing.T) {
 			wantError(t, stdout, test.code, "1.1.0", test.parts...)
 		})
 	}
+	t.Run("Network/68 a configuration without version", func(t *testing.T) {
+		t.Parallel()
+		_, stdout, _ := run(t, &recorder{err: errors.New("odd")}, `{"name":"net"}`, nil)
+		wantError(t, stdout, cnierr.Unclassified, "0.2.0", "odd")
+	})
 	t.Run("stdin unreadable", func(t *testing.T) {
 		t.Parallel()
 		var out bytes.Buffer

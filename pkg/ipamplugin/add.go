@@ -20,19 +20,19 @@ import (
 )
 
 // Add takes addresses for the container (IPAM contract 7.1).
-func (p *Plugin) Add(ctx context.Context, call *invocation.Call) (types.Result, error) {
+func (p *Plugin) Add(ctx context.Context, call *invocation.Call) error {
 	s, err := p.begin(call)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer s.End()
 	if err := s.validate(); err != nil {
-		return nil, err
+		return err
 	}
 	openCtx, cancel := context.WithTimeout(ctx, s.Conf.Timeout())
 	defer cancel()
 	if err := s.Connect(openCtx); err != nil {
-		return nil, err
+		return err
 	}
 	s.writeNote()
 	var addresses []netip.Prefix
@@ -42,9 +42,13 @@ func (p *Plugin) Add(ctx context.Context, call *invocation.Call) (types.Result, 
 	})
 	s.leaveHint(err)
 	if err != nil {
-		return nil, connect.Explain(err)
+		return connect.Explain(err)
 	}
-	return result(addresses), nil
+	if err := call.Deliver(result(addresses)); err != nil {
+		s.giveBack(ctx, addresses)
+		return err
+	}
+	return nil
 }
 
 // AddQueries is what Add reads first, so that the network plugin can read it

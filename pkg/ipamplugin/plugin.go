@@ -23,8 +23,8 @@ type Plugin struct {
 type Shared struct {
 	Store datastore.Store
 	Log   *slog.Logger
-	// Locked is true while the network plugin holds the host's IPAM lock. The
-	// verb's deadline then runs already.
+	// Locked is true while the network plugin holds the host's IPAM lock, or
+	// goes on without it. The verb's deadline then runs already.
 	Locked bool
 }
 
@@ -65,7 +65,7 @@ func (p *Plugin) begin(call *invocation.Call) (*serving, error) {
 	return &serving{Session: begun, plugin: p}, nil
 }
 
-// locked reports whether the network plugin holds the lock for us.
+// locked reports whether the network plugin has seen to the lock.
 func (s *serving) locked() bool { return s.plugin.Shared != nil && s.plugin.Shared.Locked }
 
 // underLock runs do under the host's IPAM lock with the verb's deadline, which

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
 	"calico-cni/pkg/cnierr"
@@ -110,9 +111,19 @@ func (n *node) call(verb invocation.Verb, stdin []byte) *invocation.Call {
 	}
 }
 
+// runAdd runs ADD and returns what it delivered.
+func (n *node) runAdd(call *invocation.Call) (result types.Result, err error) {
+	call.Deliver = func(delivered types.Result) error {
+		result = delivered
+		return nil
+	}
+	err = n.plugin.Add(deadline(n.t), call)
+	return result, err
+}
+
 // add runs ADD and returns its addresses.
 func (n *node) add(call *invocation.Call) ([]string, error) {
-	result, err := n.plugin.Add(deadline(n.t), call)
+	result, err := n.runAdd(call)
 	if err != nil {
 		return nil, err
 	}
@@ -186,7 +197,7 @@ func TestAdd(t *testing.T) {
 	t.Run("IPAM/49 routes, one per address, IPv4 first", func(t *testing.T) {
 		t.Parallel()
 		n := newNode(t)
-		result, err := n.plugin.Add(deadline(t), n.call(invocation.Add, n.config("ipam.assign_ipv6", "true")))
+		result, err := n.runAdd(n.call(invocation.Add, n.config("ipam.assign_ipv6", "true")))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,6 +213,16 @@ func TestAdd(t *testing.T) {
 			if route := converted.Routes[i]; route.Dst.String() != ip.Address.String() || route.GW != nil {
 				t.Errorf("route %v of address %v", route, ip)
 			}
+		}
+	})
+	t.Run("stdout closed: nothing stays taken", func(t *testing.T) {
+		t.Parallel()
+		n := newNode(t)
+		call := n.call(invocation.Add, n.config())
+		call.Deliver = func(types.Result) error { return cnierr.New(cnierr.InputOutput, "broken pipe") }
+		wantCode(t, n.plugin.Add(deadline(t), call), cnierr.InputOutput, "broken pipe")
+		if held := n.allocated(); len(held) > 0 {
+			t.Errorf("allocated are still %v", held)
 		}
 	})
 	t.Run("IPAM/50 lock file in an unwritable directory", func(t *testing.T) {
@@ -444,8 +465,8 @@ func TestParallelAdds(t *testing.T) {
 				call.ContainerID = fmt.Sprintf("c%d", i)
 				plugin := *n.plugin
 				plugin.Stderr = &bytes.Buffer{}
-				_, err := plugin.Add(deadline(t), call)
-				errs <- err
+				call.Deliver = func(types.Result) error { return nil }
+				errs <- plugin.Add(deadline(t), call)
 			})
 		}
 		group.Wait()
@@ -542,7 +563,7 @@ func TestNotesLeadToDeadHandles(t *testing.T) {
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	result, err := n.plugin.Add(deadline(t), n.call(invocation.Add, n.config()))
+	result, err := n.runAdd(n.call(invocation.Add, n.config()))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/netip"
 
-	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
 	"calico-cni/pkg/cnierr"
@@ -27,33 +26,43 @@ type addition struct {
 	ipamCall invocation.Call
 	view     view
 	// taken is true from the moment the IPAM plugin may hold addresses for
-	// this call, made is the link that this call made.
-	taken bool
-	made  *dataplane.Link
+	// this call, made is the link that this call made, and recorded is true
+	// when the endpoint record names that link.
+	taken    bool
+	made     *dataplane.Link
+	recorded bool
 }
 
 // Add connects a pod (network plugin contract 6.1 to 6.3). On error nothing
 // that this call made or took is left, except addresses beside which another
 // interface of the same container needs its own.
-func (p *Plugin) Add(ctx context.Context, call *invocation.Call) (types.Result, error) {
+func (p *Plugin) Add(ctx context.Context, call *invocation.Call) error {
 	s, err := p.begin(call)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer s.End()
 	a := &addition{serving: s, ipamCall: *call}
 	if err := a.prepare(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	s.lockIPAM(ctx)
 	ctx, cancel := context.WithTimeout(ctx, s.Conf.Timeout())
 	defer cancel()
+	if err := invocation.Guarded(s.Stderr, func() error { return a.serve(ctx) }); err != nil {
+		a.undo(ctx)
+		return connect.Explain(err)
+	}
+	return nil
+}
+
+// serve is everything that is undone if it fails or panics.
+func (a *addition) serve(ctx context.Context) error {
 	result, err := a.run(ctx)
 	if err != nil {
-		a.undo(ctx)
-		return nil, connect.Explain(err)
+		return err
 	}
-	return a.behindPrevious(result), nil
+	return a.Call.Deliver(a.behindPrevious(result))
 }
 
 // prepare does what must be done before the IPAM lock: everything that needs
@@ -161,6 +170,7 @@ func (a *addition) connect(ctx context.Context, assigned *types100.Result) (*typ
 	if err := a.record(ctx, link, addresses); err != nil {
 		return nil, err
 	}
+	a.recorded = true
 	a.Log.Info("connected the pod", "host_interface", link.HostInterface, "addresses", addresses)
 	return a.result(assigned, link), nil
 }
@@ -177,6 +187,11 @@ func (a *addition) isMigrationTarget(assigned *types100.Result) bool {
 func (a *addition) undo(ctx context.Context) {
 	ctx, cancel := session.CleanupContext(ctx)
 	defer cancel()
+	if a.recorded && a.taken {
+		if err := a.forgetRecord(ctx); err != nil {
+			a.Log.Error("the endpoint record of a failed ADD stays until DEL", "error", err)
+		}
+	}
 	if a.made != nil {
 		if err := a.dataplane.Undo(ctx, *a.made); err != nil {
 			a.Log.Error("the interface of a failed ADD stays until DEL", "interface", a.made.HostInterface, "error", err)
@@ -185,6 +200,16 @@ func (a *addition) undo(ctx context.Context) {
 	if a.taken {
 		a.releaseTaken(ctx)
 	}
+}
+
+// forgetRecord deletes the record that this call wrote, as DEL would.
+func (a *addition) forgetRecord(ctx context.Context) error {
+	d := deletion{serving: a.serving}
+	var err error
+	if d.view.record, d.view.revision, err = a.reread(ctx); err != nil {
+		return err
+	}
+	return d.deleteRecord(ctx)
 }
 
 // releaseTaken runs the IPAM plugin's DEL, unless an interface of this

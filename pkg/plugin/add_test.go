@@ -91,7 +91,7 @@ func TestProfile(t *testing.T) {
 	t.Run("Network/33 not with a policy type", func(t *testing.T) {
 		t.Parallel()
 		n := newNode(t)
-		if _, err := n.plugin.Add(deadline(t), n.call(invocation.Add, n.config("policy", map[string]any{"type": "other"}))); err != nil {
+		if _, err := n.runAdd(n.call(invocation.Add, n.config("policy", map[string]any{"type": "other"}))); err != nil {
 			t.Fatal(err)
 		}
 		if entries := n.entries(datastore.ListResources{Kind: model.KindProfile}); len(entries) != 0 {
@@ -117,7 +117,7 @@ func TestReadiness(t *testing.T) {
 			}
 			before := n.store.Dump()
 			const words = "Calico is currently not ready to process requests"
-			_, err := n.plugin.Add(deadline(t), n.call(invocation.Add, n.config()))
+			_, err := n.runAdd(n.call(invocation.Add, n.config()))
 			wantCode(t, err, cnierr.TryAgainLater, words, "ClusterInformation")
 			wantCode(t, n.plugin.Del(deadline(t), n.call(invocation.Del, n.config())), cnierr.TryAgainLater, words)
 			wantCode(t, n.plugin.Status(deadline(t), n.call(invocation.Status, n.config())), cnierr.NotAvailable, words)
@@ -137,13 +137,15 @@ func TestFailureLeavesNothing(t *testing.T) {
 		"overtaken":       func(n *node) { n.dataplane.fail["Confirm"] = cnierr.New(cnierr.Overtaken, "gone") },
 		"endpoint write":  func(n *node) { n.failWrites(model.KindWorkloadEndpoint) },
 		"host forwarding": func(n *node) { n.embedded, n.host.failAdd = true, broken },
+		"panic":           func(n *node) { n.dataplane.during = func() { panic("kaput") } },
+		"stdout closed":   func(n *node) { n.undelivered = broken },
 	} {
 		for orchestrator, change := range map[string]func(*invocation.Call){"k8s": inPod, "cni": func(*invocation.Call) {}} {
 			t.Run("Network/37 "+name+"/"+orchestrator, func(t *testing.T) {
 				t.Parallel()
 				n := newNode(t)
 				fail(n)
-				if _, err := n.plugin.Add(deadline(t), n.call(invocation.Add, n.config(), change)); err == nil {
+				if _, err := n.runAdd(n.call(invocation.Add, n.config(), change)); err == nil {
 					t.Fatal("ADD succeeded")
 				}
 				n.nothingLeft()
@@ -165,7 +167,7 @@ func TestFailureBesideAnotherInterface(t *testing.T) {
 			n := newNode(t)
 			first := n.add(inPod).IPs[0].Address.IP.String()
 			fail(n)
-			if _, err := n.plugin.Add(deadline(t), n.call(invocation.Add, n.config(), inPod, ifName("eth1"))); err == nil {
+			if _, err := n.runAdd(n.call(invocation.Add, n.config(), inPod, ifName("eth1"))); err == nil {
 				t.Fatal("ADD succeeded")
 			}
 			if _, held := n.allocated()[first]; !held {
@@ -212,7 +214,7 @@ func TestExistingEndpoint(t *testing.T) {
 		t.Parallel()
 		n := newNode(t)
 		first := n.add()
-		again, err := n.plugin.Add(deadline(t), n.call(invocation.Add, n.config("name", "other")))
+		again, err := n.runAdd(n.call(invocation.Add, n.config("name", "other")))
 		second := n.result(again, err)
 		if len(n.allocated()) != 1 || !second.IPs[0].Address.IP.Equal(first.IPs[0].Address.IP) {
 			t.Errorf("addresses %v, result %v", n.allocated(), second.IPs)
@@ -231,7 +233,7 @@ func TestExistingEndpoint(t *testing.T) {
 		n := newNode(t)
 		n.add()
 		n.failWrites(model.KindWorkloadEndpoint)
-		_, err := n.plugin.Add(deadline(t), n.call(invocation.Add, n.config("name", "other")))
+		_, err := n.runAdd(n.call(invocation.Add, n.config("name", "other")))
 		wantCode(t, err, cnierr.TryAgainLater)
 		if len(n.allocated()) != 1 || len(n.dataplane.links) != 1 {
 			t.Error("the address or the link is gone")
@@ -293,7 +295,7 @@ func TestPreviousResult(t *testing.T) {
 	t.Run("Network/67 loopback before us", func(t *testing.T) {
 		t.Parallel()
 		n := newNode(t)
-		result, err := n.plugin.Add(deadline(t), n.call(invocation.Add, n.config("prevResult", previous)))
+		result, err := n.runAdd(n.call(invocation.Add, n.config("prevResult", previous)))
 		got := n.result(result, err)
 		if len(got.Interfaces) != 3 || got.Interfaces[0].Name != "lo" || got.Interfaces[2].Name != "eth0" {
 			t.Errorf("interfaces %v", got.Interfaces)
@@ -305,7 +307,7 @@ func TestPreviousResult(t *testing.T) {
 	t.Run("Network/67 malformed: nothing is touched", func(t *testing.T) {
 		t.Parallel()
 		n := newNode(t)
-		_, err := n.plugin.Add(deadline(t), n.call(invocation.Add, n.config("prevResult", map[string]any{"ips": 1})))
+		_, err := n.runAdd(n.call(invocation.Add, n.config("prevResult", map[string]any{"ips": 1})))
 		wantCode(t, err, cnierr.InvalidConfiguration, "prevResult")
 		n.nothingLeft()
 	})
@@ -334,7 +336,7 @@ func TestMTU(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			result, err := n.plugin.Add(deadline(t), n.call(invocation.Add, n.config(test.conf...)))
+			result, err := n.runAdd(n.call(invocation.Add, n.config(test.conf...)))
 			if test.code != 0 {
 				wantCode(t, err, test.code, n.plugin.MTUFile)
 				n.nothingLeft()
@@ -370,7 +372,7 @@ exit 0`
 			n := newNode(t)
 			n.install("host-local", script)
 			conf := append([]any{"cniVersion", "1.0.0"}, test.members...)
-			if _, err := n.plugin.Add(deadline(t), n.call(invocation.Add, n.config(conf...), test.change)); err != nil {
+			if _, err := n.runAdd(n.call(invocation.Add, n.config(conf...), test.change)); err != nil {
 				t.Fatal(err)
 			}
 			var got []string
@@ -388,7 +390,7 @@ exit 0`
 			n := newNode(t)
 			n.install("host-local", script)
 			bad := map[string]any{"type": "host-local", "routes": []any{map[string]any{"dst": dst}}}
-			_, err := n.plugin.Add(deadline(t), n.call(invocation.Add, n.config("ipam", bad), inPod))
+			_, err := n.runAdd(n.call(invocation.Add, n.config("ipam", bad), inPod))
 			wantCode(t, err, cnierr.InvalidConfiguration, "ipam.routes[0].dst")
 			n.nothingLeft()
 		})
@@ -407,7 +409,7 @@ func TestRecordRaces(t *testing.T) {
 			n.add(inPod, container("newer"))
 			n.dataplane.fail["Confirm"] = cnierr.New(cnierr.Overtaken, "the link is gone")
 		}
-		_, err := n.plugin.Add(deadline(t), n.call(invocation.Add, n.config(), inPod, container("late")))
+		_, err := n.runAdd(n.call(invocation.Add, n.config(), inPod, container("late")))
 		wantCode(t, err, cnierr.Overtaken)
 		for _, endpoint := range n.endpoints() {
 			if endpoint.Spec.ContainerID != "newer" {
@@ -537,7 +539,7 @@ func TestIPAMPluginMissing(t *testing.T) {
 	if err := os.Remove(filepath.Join(n.bin, "calico-ipam")); err != nil {
 		t.Fatal(err)
 	}
-	_, err := n.plugin.Add(deadline(t), n.call(invocation.Add, n.config()))
+	_, err := n.runAdd(n.call(invocation.Add, n.config()))
 	wantCode(t, err, cnierr.InvalidConfiguration, "calico-ipam", n.bin)
 	wantCode(t, n.plugin.Status(deadline(t), n.call(invocation.Status, n.config())), cnierr.NotAvailable, "calico-ipam")
 }
@@ -549,7 +551,7 @@ func TestNoDataplane(t *testing.T) {
 	n := newNode(t)
 	n.plugin.GOOS = "windows"
 	n.plugin.Dataplane = func(*invocation.Call, *slog.Logger) dataplane.Dataplane { return nil }
-	_, err := n.plugin.Add(deadline(t), n.call(invocation.Add, n.config()))
+	_, err := n.runAdd(n.call(invocation.Add, n.config()))
 	wantCode(t, err, cnierr.UnsupportedField, "windows")
 	n.nothingLeft()
 }

@@ -87,17 +87,18 @@ func (o ownIPAM) queries(call *invocation.Call) []datastore.Query {
 
 func (o ownIPAM) run(ctx context.Context, call *invocation.Call, store datastore.Store, locked bool) (types.Result, error) {
 	plugin := o.with(&ipamplugin.Shared{Store: store, Log: o.Log, Locked: locked})
-	result, err := invocation.Guarded(o.Stderr, func() (types.Result, error) {
-		return invocation.Dispatch(ctx, plugin, call)
-	})
+	var delivered types.Result
+	own := *call
+	// An executed plugin's result passes through the configuration's version.
+	own.Deliver = func(result types.Result) (err error) {
+		delivered, err = invocation.Converted(result, o.Conf.CNIVersion)
+		return err
+	}
+	err := invocation.Guarded(o.Stderr, func() error { return invocation.Dispatch(ctx, plugin, &own) })
 	if err != nil {
 		return nil, asPrinted(err)
 	}
-	if result == nil {
-		return nil, nil
-	}
-	// An executed plugin's result passes through the configuration's version.
-	return result.GetAsVersion(invocation.ResultVersion(o.Conf.CNIVersion))
+	return delivered, nil
 }
 
 // asPrinted is the error object that the executable would have printed.

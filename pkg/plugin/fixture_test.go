@@ -161,6 +161,8 @@ type node struct {
 	dir       string
 	bin       string
 	embedded  bool
+	// undelivered is why the runtime cannot be told ADD's result.
+	undelivered error
 	// credentialsEnd is when the credentials for the datastore end.
 	credentialsEnd time.Time
 	stderr         strings.Builder
@@ -277,9 +279,19 @@ func deadline(t *testing.T) context.Context {
 	return ctx
 }
 
+// runAdd runs ADD and returns what it delivered.
+func (n *node) runAdd(call *invocation.Call) (result types.Result, err error) {
+	call.Deliver = func(delivered types.Result) error {
+		result = delivered
+		return n.undelivered
+	}
+	err = n.plugin.Add(deadline(n.t), call)
+	return result, err
+}
+
 func (n *node) add(change ...func(*invocation.Call)) *types100.Result {
 	n.t.Helper()
-	result, err := n.plugin.Add(deadline(n.t), n.call(invocation.Add, n.config(), change...))
+	result, err := n.runAdd(n.call(invocation.Add, n.config(), change...))
 	return n.result(result, err)
 }
 

@@ -160,7 +160,7 @@ func TestStatus(t *testing.T) {
 
 func (n *node) failingAdd(code cnierr.Code) {
 	n.t.Helper()
-	_, err := n.plugin.Add(deadline(n.t), n.call(invocation.Add, n.config()))
+	_, err := n.runAdd(n.call(invocation.Add, n.config()))
 	wantCode(n.t, err, code)
 }
 
@@ -310,7 +310,7 @@ func TestExecutedIPAM(t *testing.T) {
 		t.Parallel()
 		n, conf := recording(t)
 		document := n.config(conf...)
-		if _, err := n.plugin.Add(deadline(t), n.call(invocation.Add, document, func(c *invocation.Call) { c.Args = "IgnoreUnknown=1;FOO=bar" })); err != nil {
+		if _, err := n.runAdd(n.call(invocation.Add, document, func(c *invocation.Call) { c.Args = "IgnoreUnknown=1;FOO=bar" })); err != nil {
 			t.Fatal(err)
 		}
 		if n.recorded("stdin.ADD") != string(document) || !strings.Contains(n.recorded("env.ADD"), "CNI_ARGS=IgnoreUnknown=1;FOO=bar\n") {
@@ -322,7 +322,7 @@ func TestExecutedIPAM(t *testing.T) {
 		n, conf := recording(t)
 		n.failing("ADD", `{"code":42,"msg":"no address","details":"all taken"}`)
 		n.failing("DEL", `{"code":43,"msg":"no DEL"}`)
-		_, err := n.plugin.Add(deadline(t), n.call(invocation.Add, n.config(conf...)))
+		_, err := n.runAdd(n.call(invocation.Add, n.config(conf...)))
 		wantCode(t, err, 42, "recorder", "ADD", "no address", "all taken")
 		if want := strings.Replace(n.recorded("env.ADD"), "=ADD", "=DEL", 1); n.recorded("env.DEL") != want {
 			t.Errorf("environment of DEL %s, want %s", n.recorded("env.DEL"), want)
@@ -349,7 +349,7 @@ func TestExecutedIPAM(t *testing.T) {
 	t.Run("Network/66 CHECK refused by it", func(t *testing.T) {
 		t.Parallel()
 		n, conf := recording(t)
-		added, err := n.plugin.Add(deadline(t), n.call(invocation.Add, n.config(conf...)))
+		added, err := n.runAdd(n.call(invocation.Add, n.config(conf...)))
 		result := n.result(added, err)
 		n.failing("CHECK", `{"code":99,"msg":"not mine"}`)
 		wantCode(t, n.plugin.Check(deadline(t), n.call(invocation.Check, n.config(append(conf, "prevResult", result)...))), 99, "not mine")
@@ -358,7 +358,7 @@ func TestExecutedIPAM(t *testing.T) {
 		t.Parallel()
 		n := newNode(t)
 		n.install("empty", `[ "$CNI_COMMAND" = ADD ] && echo '{"cniVersion":"1.1.0"}'; exit 0`)
-		_, err := n.plugin.Add(deadline(t), n.call(invocation.Add, n.config("ipam", map[string]any{"type": "empty"})))
+		_, err := n.runAdd(n.call(invocation.Add, n.config("ipam", map[string]any{"type": "empty"})))
 		wantCode(t, err, cnierr.Unclassified, "empty", "no address")
 	})
 	t.Run("Network/64 GC is forwarded also without keys", func(t *testing.T) {
@@ -398,7 +398,7 @@ func TestPodCIDRPlaceholders(t *testing.T) {
 	if len(seen) != 4 || !seen["10.1.0.0/24"] || sent.IPAM.X != "1" {
 		t.Errorf("sent %s", n.recorded("stdin.DEL"))
 	}
-	_, err := n.plugin.Add(deadline(t), n.call(invocation.Add, n.config("ipam", ipam), inPod))
+	_, err := n.runAdd(n.call(invocation.Add, n.config("ipam", ipam), inPod))
 	wantCode(t, err, cnierr.UnsupportedField, "ipam.ranges[0][0].subnet", "USEPODCIDR")
 }
 
@@ -415,7 +415,7 @@ func TestAzure(t *testing.T) {
 		return sent.IPAM
 	}
 	add := func(id string) error {
-		_, err := n.plugin.Add(deadline(t), n.call(invocation.Add, conf, container(id)))
+		_, err := n.runAdd(n.call(invocation.Add, conf, container(id)))
 		return err
 	}
 	del := func(id string) error {
@@ -477,7 +477,7 @@ func TestGates(t *testing.T) {
 		status.Store(int32(code))
 		asked.Store(0)
 		n := newNode(t)
-		if _, err := n.plugin.Add(deadline(t), n.call(invocation.Add, n.config("readiness_gates", []string{server.URL}))); err != nil || asked.Load() != 1 {
+		if _, err := n.runAdd(n.call(invocation.Add, n.config("readiness_gates", []string{server.URL}))); err != nil || asked.Load() != 1 {
 			t.Errorf("Network/13 status %d: asked %d times, %v", code, asked.Load(), err)
 		}
 	}

@@ -58,7 +58,9 @@ type Session struct {
 	credentialsEnd time.Time
 
 	lock *hostlock.Lock
-	ends []func()
+	// unlocked is true while the session goes on without the lock.
+	unlocked bool
+	ends     []func()
 }
 
 // Begin reads the configuration and starts the log of a plugin. It asks
@@ -160,10 +162,16 @@ func (s *Session) CheckCredentials() error {
 		s.credentials, s.credentialsEnd.UTC().Format(time.RFC3339))
 }
 
-// Lock takes the host's IPAM lock, waiting at most 90 s. The error has code
-// 109; going on without the lock is safe (IPAM contract 7.3).
+// Lock takes the host's IPAM lock, waiting at most 90 s, and no longer than
+// half of what ctx has left: whoever waits in vain needs time for what it came
+// for. The error has code 109; going on without the lock is safe (IPAM
+// contract 7.3).
 func (s *Session) Lock(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, lockTime)
+	wait := lockTime
+	if end, limited := ctx.Deadline(); limited {
+		wait = min(wait, time.Until(end)/2)
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	lock, err := hostlock.Acquire(ctx, s.Conf.IPAMLockFile)
 	if errors.Is(err, hostlock.ErrHeld) {
@@ -180,14 +188,19 @@ func (s *Session) Lock(ctx context.Context) error {
 func (s *Session) TryLock(ctx context.Context) {
 	if err := s.Lock(ctx); err != nil {
 		s.Log.Warn("going on without the IPAM lock, which only reduces contention", "error", err)
+		s.unlocked = true
 	}
 }
 
-// Locked reports whether the session holds the IPAM lock.
-func (s *Session) Locked() bool { return s.lock.Held() }
+// Locked reports whether the session holds the IPAM lock, or goes on without
+// it: in either case nobody needs to wait for it again.
+func (s *Session) Locked() bool { return s.lock.Held() || s.unlocked }
 
-// Unlock gives the IPAM lock back, if it is held.
-func (s *Session) Unlock() { s.lock.Release() }
+// Unlock ends what Lock and TryLock began.
+func (s *Session) Unlock() {
+	s.lock.Release()
+	s.unlocked = false
+}
 
 // End gives back what the session holds, last first.
 func (s *Session) End() {

@@ -1,0 +1,79 @@
+package plugin
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"calico-cni/pkg/hostlock"
+	"calico-cni/pkg/invocation"
+)
+
+// TestLockIsNotObtained: a stopped holder of the IPAM lock must not stop a
+// node ("where we go beyond the reference" 3), and a verb waits for it once.
+func TestLockIsNotObtained(t *testing.T) {
+	t.Parallel()
+	// held runs do while another process's lock is in the way, and returns how
+	// long it took.
+	held := func(t *testing.T, n *node, do func()) time.Duration {
+		lock, err := hostlock.Acquire(context.Background(), filepath.Join(n.dir, "ipam.lock"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lock.Release()
+		start := time.Now()
+		do()
+		if warned := strings.Count(n.stderr.String(), "going on without the IPAM lock"); warned != 1 {
+			t.Errorf("warned %d times, want once:\n%s", warned, n.stderr.String())
+		}
+		return time.Since(start)
+	}
+	t.Run("ADD and DEL wait 90 s and then serve", func(t *testing.T) {
+		t.Parallel()
+		for _, verb := range []invocation.Verb{invocation.Add, invocation.Del} {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNode(t)
+				call := n.call(verb, n.config())
+				call.Deliver = func(types.Result) error { return nil }
+				waited := held(t, n, func() {
+					if err := invocation.Dispatch(context.Background(), n.plugin, call); err != nil {
+						t.Errorf("%s: %v", verb, err)
+					}
+				})
+				if waited < 90*time.Second || waited > 91*time.Second {
+					t.Errorf("%s took %v, want the 90 s of waiting", verb, waited)
+				}
+			})
+		}
+	})
+	t.Run("a failed ADD has time left to release", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			n := newNode(t)
+			// The lock is given back before the data plane works; the undoing
+			// then finds it taken by another process.
+			call := n.call(invocation.Add, n.config())
+			call.Deliver = func(types.Result) error { return context.Canceled }
+			n.dataplane.during = func() {
+				lock, err := hostlock.Acquire(context.Background(), filepath.Join(n.dir, "ipam.lock"))
+				if err != nil {
+					t.Error(err)
+				}
+				t.Cleanup(lock.Release)
+			}
+			start := time.Now()
+			if err := n.plugin.Add(context.Background(), call); err == nil {
+				t.Error("ADD succeeded")
+			}
+			if waited := time.Since(start); waited > 30*time.Second {
+				t.Errorf("undoing took %v", waited)
+			}
+			n.nothingLeft()
+		})
+	})
+}
