@@ -74,6 +74,9 @@ func TestSameProcessAndExecuted(t *testing.T) {
 				both(p.verb(t, "ADD", conf.with("ipam.ipv4_pools", []any{"nowhere"})))
 				both(hostVerb(t, "STATUS", conf))
 				both(hostVerb(t, "GC", conf))
+				gone := map[string]any{"cniVersion": version, "ips": []any{map[string]any{"interface": 0, "version": "4", "address": "10.77.0.8/32"}},
+					"interfaces": []any{map[string]any{"name": "eth0", "sandbox": p.network.Path()}}}
+				both(p.verb(t, "CHECK", conf.with("prevResult", gone)))
 				both(p.verb(t, "DEL", conf))
 				for _, name := range []string{"one", "two"} {
 					here.add(t, newPod(t, name, ""), conf.with("cniVersion", "1.1.0"))

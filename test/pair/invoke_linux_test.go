@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -285,8 +284,6 @@ func (r result) addresses() []string {
 	}
 	return addresses
 }
-
-func (r result) String() string { return fmt.Sprintf("%+v", struct{ result }{r}.Interfaces) }
 
 // add puts the pod on the network.
 func (h *host) add(t *testing.T, p *pod, c config) result {
