@@ -3,6 +3,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
+# What setup installs, the other steps need.
+.NOTPARALLEL:
 .PHONY: build demo test lint dist rows clean setup
 
 build:
