@@ -155,7 +155,41 @@ func (c *collection) staleWorkloads(ctx context.Context, owned []dataplane.Found
 			add(found.Owner.ContainerID(), "", "")
 		}
 	}
+	c.note(c.recordedContainers(ctx, add))
 	return stale
+}
+
+// recordedContainers finds the containers outside Kubernetes whose records name
+// this network alone. There DEL frees the addresses first (network plugin
+// contract 6.5), so if it was killed then and the namespace is gone, nothing
+// but the record itself tells of the container.
+func (c *collection) recordedContainers(ctx context.Context, add func(containerID, namespace, pod string)) error {
+	if !c.Store.Transactional() {
+		// The Kubernetes datastore has no records of other orchestrators.
+		return nil
+	}
+	id := workload.NewIdentity(c.ID.Node, workload.Attachment{}, workload.Args{}, c.Conf.LabelNamespace())
+	prefix, err := id.EndpointPrefix()
+	if err != nil {
+		return err
+	}
+	answers, err := c.Store.Read(ctx, datastore.ListResources{
+		Kind: model.KindWorkloadEndpoint, Namespace: id.Namespace, NamePrefix: prefix,
+	})
+	if err != nil {
+		return err
+	}
+	for _, entry := range answers[0].Entries {
+		endpoint, ok := entry.Value.(*model.WorkloadEndpoint)
+		if !ok || !slices.Equal(endpoint.Spec.Profiles, []string{c.Conf.Name}) {
+			continue
+		}
+		node, orchestrator, container, _, err := workload.SplitEndpointName(endpoint.Metadata.Name)
+		if err == nil && node == id.Node && orchestrator == id.Orchestrator && container == endpoint.Spec.ContainerID {
+			add(container, "", "")
+		}
+	}
+	return nil
 }
 
 // staleHolders finds the containers that hold addresses, with their pods.

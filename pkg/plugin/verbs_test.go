@@ -20,6 +20,7 @@ import (
 	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/datastore/memory"
 	"calico-cni/pkg/invocation"
+	"calico-cni/pkg/ipamplugin"
 	"calico-cni/pkg/model"
 )
 
@@ -233,6 +234,37 @@ func TestGC(t *testing.T) {
 		wantCode(t, err, cnierr.Unclassified, "calia", "busy")
 		if len(n.allocated()) != 0 || len(n.endpoints()) != 0 {
 			t.Error("GC did not go on after the error")
+		}
+	})
+	t.Run("nothing but its record is left of a container outside Kubernetes", func(t *testing.T) {
+		t.Parallel()
+		n := newNode(t)
+		for _, id := range []string{"a", "b"} {
+			n.add(container(id))
+		}
+		n.add(inPod, container("c"))
+		// DEL was killed after the release, and the namespace is gone.
+		release := &ipamplugin.Plugin{Environment: n.plugin.Environment, NotesDirectory: n.plugin.NotesDirectory}
+		for _, id := range []string{"a", "b", "c"} {
+			if err := release.Del(deadline(t), n.call(invocation.Del, n.config(), container(id))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		clear(n.dataplane.links)
+		other := n.config("name", "other", "cni.dev/attachments", nil)
+		for _, conf := range [][]byte{other, n.config("cni.dev/attachments", attachments("b", "eth0"))} {
+			if err := n.plugin.GC(deadline(t), n.call(invocation.GC, conf)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var left []string
+		for _, endpoint := range n.endpoints() {
+			left = append(left, endpoint.Spec.ContainerID)
+		}
+		slices.Sort(left)
+		// A pod's record is deleted before its addresses are free.
+		if !slices.Equal(left, []string{"b", "c"}) {
+			t.Errorf("records of %v are left, want b and c", left)
 		}
 	})
 	t.Run("what an ADD took after GC began stays", func(t *testing.T) {
