@@ -123,7 +123,7 @@ func (executedIPAM) queries(*invocation.Call) []datastore.Query { return nil }
 
 func (e executedIPAM) run(ctx context.Context, call *invocation.Call, _ datastore.Store, _ bool) (types.Result, error) {
 	environ := environment(call.Environ(e.plugin.Environ()))
-	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: e.Stderr}}
+	exec := &executor{stderr: e.Stderr}
 	if call.Verb == invocation.Add {
 		return invoke.ExecPluginWithResult(ctx, e.path, call.Stdin, environ, exec)
 	}

@@ -2,6 +2,9 @@ package plugin
 
 import (
 	"context"
+	"errors"
+
+	"github.com/containernetworking/cni/pkg/types"
 
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/datastore"
@@ -63,11 +66,22 @@ func (s *serving) status(ctx context.Context) error {
 	}
 	if _, err := s.callIPAM(ctx, &call, store); err != nil {
 		if s.ipam.inProcess() || !unknownVerb(err) {
-			return err
+			return asStatus(err)
 		}
 		s.Log.Debug("the IPAM plugin does not know STATUS", "error", err)
 	}
 	return s.hostStatus(ctx, answers[1:])
+}
+
+// asStatus keeps the code of an error object that the IPAM plugin printed,
+// unless it is ADD's code for what STATUS has one of its own for. One that
+// printed none cannot serve ADD.
+func asStatus(err error) error {
+	var printed *types.Error
+	if errors.As(err, &printed) && cnierr.CodeOf(err) != cnierr.TryAgainLater {
+		return err
+	}
+	return ipamplugin.NotAvailable(err)
 }
 
 // hostStatus looks at what running pods need of the host.
