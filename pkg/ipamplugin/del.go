@@ -2,6 +2,7 @@ package ipamplugin
 
 import (
 	"context"
+	"strings"
 
 	"calico-cni/pkg/connect"
 	"calico-cni/pkg/datastore"
@@ -42,6 +43,14 @@ func (p *Plugin) DelQueries(call *invocation.Call) []datastore.Query {
 	return ipam.ReleaseQueries(s.handles()...)
 }
 
+// handles are what DEL releases. The id of before v3 may spell the same as the
+// id of another container today: of this network, if that is called like the
+// pod's namespace, or of any network of this host, whose note then tells. DEL
+// acts on its own container only ("where we go beyond the reference" 1).
 func (s *serving) handles() []string {
-	return []string{s.ID.HandleID(), s.ID.LegacyHandleID()}
+	own, legacy := s.ID.HandleID(), s.ID.LegacyHandleID()
+	if strings.HasPrefix(legacy, s.Conf.Name+".") || s.noted(legacy) {
+		return []string{own}
+	}
+	return []string{own, legacy}
 }

@@ -371,6 +371,27 @@ func TestDel(t *testing.T) {
 			t.Errorf("allocated %v", held)
 		}
 	})
+	t.Run("another container's handle may spell like the one of before v3", func(t *testing.T) {
+		t.Parallel()
+		n := newNode(t)
+		n.mustAdd() // handle net.c1
+		pod := n.call(invocation.Del, n.config())
+		pod.ContainerID, pod.Args = "c2", "IgnoreUnknown=1;K8S_POD_NAME=c1;K8S_POD_NAMESPACE=net"
+		other := n.call(invocation.Del, n.config("name", "other"))
+		other.ContainerID = "net.c1"
+		// The pod may be another node's, whose notes are not here.
+		for _, call := range []*invocation.Call{other, pod} {
+			if err := n.plugin.Del(deadline(t), call); err != nil {
+				t.Fatal(err)
+			}
+			if held := n.allocated(); held["net.c1"] != 1 {
+				t.Fatalf("DEL of %s freed another container's address: %v", call.ContainerID, held)
+			}
+			if err := os.RemoveAll(n.plugin.NotesDirectory); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
 	t.Run("a bad IP= or a placeholder does not keep it from releasing", func(t *testing.T) {
 		t.Parallel()
 		n := newNode(t)
@@ -528,6 +549,42 @@ func TestGC(t *testing.T) {
 		wantCode(t, err, cnierr.LockNotObtained, "IPAM lock")
 		if len(n.allocated()) != 2 {
 			t.Errorf("allocated %v", n.allocated())
+		}
+	})
+}
+
+// TestNoteIsNeverCut: whoever is killed while writing a note leaves none, or
+// the one that was there.
+func TestNoteIsNeverCut(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.mustAdd()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range 100 {
+			if _, err := n.add(n.call(invocation.Add, n.config())); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	for writing := true; writing; {
+		select {
+		case <-done:
+			writing = false
+		default:
+		}
+		content, err := os.ReadFile(notePath(n.plugin.NotesDirectory, "net.c1"))
+		if err != nil || string(content) != "net.c1" {
+			t.Fatalf("the note holds %q, %v", content, err)
+		}
+	}
+	t.Run("one that was being written goes with DEL", func(t *testing.T) {
+		if err := os.WriteFile(notePath(n.plugin.NotesDirectory, "net.c1")+unfinished, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.del(); err != nil || n.notes() != 0 {
+			t.Errorf("%v, %d notes are left", err, n.notes())
 		}
 	})
 }

@@ -22,20 +22,36 @@ func notePath(directory, handleID string) string {
 	return filepath.Join(directory, hex.EncodeToString(sum[:]))
 }
 
+// unfinished ends the name of a note that is being written. A note is renamed
+// into place: one that was cut short would tell nothing, and a repeated ADD
+// must not cut that of addresses in use.
+const unfinished = ".new"
+
 func (s *serving) writeNote() {
 	path := notePath(s.plugin.NotesDirectory, s.ID.HandleID())
 	err := os.MkdirAll(s.plugin.NotesDirectory, 0o755)
 	if err == nil {
-		err = os.WriteFile(path, []byte(s.ID.HandleID()), 0o600)
+		err = os.WriteFile(path+unfinished, []byte(s.ID.HandleID()), 0o600)
+	}
+	if err == nil {
+		err = os.Rename(path+unfinished, path)
 	}
 	if err != nil {
 		s.Log.Warn("the attachment note was not written; GC may not find this container's addresses if it is lost", "error", err)
 	}
 }
 
+func (s *serving) noted(handleID string) bool {
+	_, err := os.Stat(notePath(s.plugin.NotesDirectory, handleID))
+	return err == nil
+}
+
 func (s *serving) removeNote(handleID string) {
-	if err := os.Remove(notePath(s.plugin.NotesDirectory, handleID)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		s.Log.Warn("the attachment note was not removed", "error", err)
+	path := notePath(s.plugin.NotesDirectory, handleID)
+	for _, file := range []string{path + unfinished, path} {
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			s.Log.Warn("the attachment note was not removed", "error", err)
+		}
 	}
 }
 
@@ -48,12 +64,12 @@ func Notes(directory, network string) ([]string, error) {
 	}
 	var ids []string
 	for _, entry := range entries {
-		if len(entry.Name()) != hex.EncodedLen(sha256.Size) {
+		name := strings.TrimSuffix(entry.Name(), unfinished)
+		if len(name) != hex.EncodedLen(sha256.Size) {
 			continue
 		}
-		path := filepath.Join(directory, entry.Name())
-		content, err := os.ReadFile(path)
-		if err == nil && notePath(directory, string(content)) == path && strings.HasPrefix(string(content), network+".") {
+		content, err := os.ReadFile(filepath.Join(directory, entry.Name()))
+		if err == nil && filepath.Base(notePath("", string(content))) == name && strings.HasPrefix(string(content), network+".") {
 			ids = append(ids, string(content))
 		}
 	}
