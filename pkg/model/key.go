@@ -63,7 +63,7 @@ func Kinds() []Kind {
 func (k Kind) Plural() string { return strings.ToLower(string(k)) + "s" }
 
 // Namespaced reports whether objects of the kind live in a namespace.
-func (k Kind) Namespaced() bool { return k == KindWorkloadEndpoint }
+func (k Kind) Namespaced() bool { return k == KindWorkloadEndpoint || k == KindPod }
 
 // Affinity types.
 const (
@@ -194,7 +194,7 @@ func parseCIDRText(text, family string) (netip.Prefix, bool) {
 
 func parseResourcePath(rest string) (Key, bool) {
 	parts := strings.Split(rest, "/")
-	for _, kind := range Kinds() {
+	for _, kind := range append(Kinds(), KindNamespace, KindPod) {
 		if parts[0] != kind.Plural() {
 			continue
 		}

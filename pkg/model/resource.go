@@ -119,6 +119,10 @@ func newResource(kind Kind) any {
 		return &Profile{}
 	case KindWorkloadEndpoint:
 		return &WorkloadEndpoint{}
+	case KindNamespace:
+		return &Namespace{}
+	case KindPod:
+		return &Pod{}
 	}
 	return nil
 }
