@@ -19,7 +19,7 @@ func main() {
 
 func run() int {
 	if _, err := entry.Role(os.Args[0], entry.IPAM); err != nil {
-		return invocation.Fail(entry.Process(entry.IPAM), err)
+		return invocation.Fail(entry.Process(entry.IPAM), nil, err)
 	}
 	return entry.RunIPAM(context.Background(), os.Args[1:])
 }

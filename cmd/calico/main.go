@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"runtime"
 
@@ -26,7 +27,7 @@ func main() {
 func run(ctx context.Context, args []string) int {
 	role, err := entry.Role(args[0], entry.Network, entry.IPAM)
 	if err != nil {
-		return invocation.Fail(entry.Process(entry.Network), err)
+		return invocation.Fail(entry.Process(entry.Network), nil, err)
 	}
 	if role == entry.IPAM {
 		return entry.RunIPAM(ctx, args[1:])
@@ -35,17 +36,27 @@ func run(ctx context.Context, args []string) int {
 	flags, err := entry.ParseFlags(role, args[1:])
 	switch {
 	case err != nil:
-		return invocation.Fail(process, err)
+		return invocation.Fail(process, nil, err)
+	case flags.Help:
+		return 0
 	case flags.Version:
 		fmt.Println(build.Version())
 		return 0
 	case flags.Test:
-		if err := network().TestConnection(ctx, os.Stdin); err != nil {
-			return invocation.Fail(process, err)
-		}
-		return 0
+		return testConnection(ctx, process)
 	}
-	return invocation.Run(ctx, process, network())
+	return entry.Serve(ctx, process, network())
+}
+
+func testConnection(ctx context.Context, process invocation.Process) int {
+	document, err := io.ReadAll(process.Stdin)
+	if err == nil {
+		err = network().TestConnection(ctx, document)
+	}
+	if err != nil {
+		return invocation.Fail(process, document, err)
+	}
+	return 0
 }
 
 func network() *plugin.Plugin {

@@ -2,12 +2,15 @@ package entry
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"calico-cni/pkg/build"
@@ -54,6 +57,8 @@ func Environment() session.Environment {
 
 // Flags are the flags that a role may have.
 type Flags struct {
+	// Help was given already.
+	Help    bool
 	Version bool
 	// Test asks for a connection test instead of a verb.
 	Test bool
@@ -68,13 +73,26 @@ func ParseFlags(role string, args []string) (Flags, error) {
 	if role == Network {
 		set.BoolVar(&flags.Test, "t", false, "test the connection to the datastore that the configuration on stdin names")
 	}
-	if err := set.Parse(args); err != nil {
+	err := set.Parse(args)
+	if errors.Is(err, flag.ErrHelp) {
+		return Flags{Help: true}, nil
+	}
+	if err != nil {
 		return flags, cnierr.New(cnierr.Startup, "reading the arguments: %w", err)
 	}
 	if set.NArg() > 0 {
 		return flags, cnierr.New(cnierr.Startup, "argument %q is not known", set.Arg(0))
 	}
 	return flags, nil
+}
+
+// Serve serves one call and returns the exit status. A runtime that closes our
+// stderr or stdout must not end this process in the middle of a verb: a write
+// then fails like any other, and a verb whose result nobody takes is undone.
+func Serve(ctx context.Context, process invocation.Process, plugin invocation.Plugin) int {
+	// Not ignored: an executed plugin would inherit that.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	return invocation.Run(ctx, process, plugin)
 }
 
 // RunIPAM serves one call of the IPAM plugin, or one of the operator's
@@ -89,13 +107,17 @@ func RunIPAM(ctx context.Context, args []string) int {
 	}
 	flags, err := ParseFlags(IPAM, args)
 	if err != nil {
-		return invocation.Fail(process, err)
+		return invocation.Fail(process, nil, err)
+	}
+	if flags.Help {
+		fmt.Fprint(os.Stderr, "Or a command:\n", operator.Usage)
+		return 0
 	}
 	if flags.Version {
 		fmt.Println(build.Version())
 		return 0
 	}
-	return invocation.Run(ctx, process, &ipamplugin.Plugin{
+	return Serve(ctx, process, &ipamplugin.Plugin{
 		Environment: Environment(), NotesDirectory: ipamplugin.DefaultNotesDirectory(runtime.GOOS),
 	})
 }

@@ -1,10 +1,56 @@
 package entry
 
 import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
 	"testing"
 
+	types100 "github.com/containernetworking/cni/pkg/types/100"
+
 	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/invocation"
 )
+
+// serving is set in a process that plays a plugin.
+const serving = "CALICO_CNI_TEST_SERVES"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(serving) != "" {
+		os.Exit(Serve(context.Background(), Process(Network), talker{}))
+	}
+	os.Exit(m.Run())
+}
+
+// talker is a plugin that logs before it answers.
+type talker struct{ invocation.Plugin }
+
+func (talker) Add(_ context.Context, call *invocation.Call) error {
+	fmt.Fprintln(os.Stderr, "a line of the log")
+	return call.Deliver(&types100.Result{CNIVersion: "1.1.0"})
+}
+
+func TestClosedStderrEndsNoVerb(t *testing.T) {
+	t.Parallel()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	if err := reader.Close(); err != nil {
+		t.Fatal(err)
+	}
+	command := exec.CommandContext(t.Context(), os.Args[0])
+	command.Env = append(os.Environ(), serving+"=1",
+		"CNI_COMMAND=ADD", "CNI_CONTAINERID=c1", "CNI_NETNS=/ns", "CNI_IFNAME=eth0", "CNI_PATH=/bin")
+	command.Stdin = bytes.NewReader([]byte(`{"cniVersion":"1.1.0","name":"net"}`))
+	command.Stderr = writer
+	if stdout, err := command.Output(); err != nil || !bytes.Contains(stdout, []byte("cniVersion")) {
+		t.Errorf("%v, stdout %q", err, stdout)
+	}
+}
 
 func TestRole(t *testing.T) {
 	t.Parallel()
@@ -48,6 +94,7 @@ func TestParseFlags(t *testing.T) {
 		"connection test IPAM": {IPAM, []string{"-t"}, Flags{}, false},
 		"unknown flag":         {Network, []string{"-x"}, Flags{}, false},
 		"an argument":          {Network, []string{"add"}, Flags{}, false},
+		"help":                 {Network, []string{"-h"}, Flags{Help: true}, true},
 	} {
 		got, err := ParseFlags(test.role, test.args)
 		if (err == nil) != test.ok || test.ok && got != test.want {

@@ -78,9 +78,12 @@ func fail(p Process, configured string, err error) int {
 	return 1
 }
 
-// Fail prints an error that came up before a call could be served, and returns
-// the exit status.
-func Fail(p Process, err error) int { return fail(p, version.Current(), err) }
+// Fail prints an error that is of no call, and returns the exit status.
+// document is the configuration, nil if none was read.
+func Fail(p Process, document []byte, err error) int {
+	configured, _ := configuredVersion(document)
+	return fail(p, configured, err)
+}
 
 // serve runs the verb. configured is the version for the error object.
 func serve(ctx context.Context, p Process, plugin Plugin, call *Call) (configured string, err error) {

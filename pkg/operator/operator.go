@@ -40,7 +40,8 @@ const DefaultConfigDirectory = "/etc/cni/net.d"
 // commandTime bounds a command.
 const commandTime = 60 * time.Second
 
-const usage = `usage: calico-ipam show [--show-blocks] [--show-borrowed] [--show-configuration] [--ip=ADDRESS]
+// Usage describes the commands.
+const Usage = `usage: calico-ipam show [--show-blocks] [--show-borrowed] [--show-configuration] [--ip=ADDRESS]
                         [-o table|json] [--config=FILE]
 
 Shows how addresses are used. The datastore is the one that the network
@@ -53,7 +54,7 @@ func Run(ctx context.Context, p Process) int {
 	ctx, cancel := context.WithTimeout(ctx, commandTime)
 	defer cancel()
 	if p.Args[0] != "show" {
-		fmt.Fprintf(p.Stderr, "calico-ipam: command %q is not known\n\n%s", p.Args[0], usage)
+		fmt.Fprintf(p.Stderr, "calico-ipam: command %q is not known\n\n%s", p.Args[0], Usage)
 		return exitCannotRun
 	}
 	o, err := parse(p)
@@ -83,7 +84,7 @@ func parse(p Process) (options, error) {
 	var address, output string
 	set := flag.NewFlagSet("calico-ipam show", flag.ContinueOnError)
 	set.SetOutput(p.Stderr)
-	set.Usage = func() { fmt.Fprint(p.Stderr, usage) }
+	set.Usage = func() { fmt.Fprint(p.Stderr, Usage) }
 	set.BoolVar(&o.blocks, "show-blocks", false, "a row for each block too")
 	set.BoolVar(&o.borrowed, "show-borrowed", false, "the addresses in use on other nodes than their block's")
 	set.BoolVar(&o.configuration, "show-configuration", false, "the cluster's address policy")

@@ -62,7 +62,14 @@ func (a *addition) serve(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.Call.Deliver(a.behindPrevious(result))
+	addresses := addressesOf(result)
+	if err := a.Call.Deliver(a.behindPrevious(result)); err != nil {
+		return err
+	}
+	if a.made != nil {
+		a.Log.Info("connected the pod", "host_interface", a.made.HostInterface, "addresses", addresses)
+	}
+	return nil
 }
 
 // prepare does what must be done before the IPAM lock: everything that needs
@@ -171,7 +178,6 @@ func (a *addition) connect(ctx context.Context, assigned *types100.Result) (*typ
 		return nil, err
 	}
 	a.recorded = true
-	a.Log.Info("connected the pod", "host_interface", link.HostInterface, "addresses", addresses)
 	return a.result(assigned, link), nil
 }
 

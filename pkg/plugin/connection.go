@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"context"
-	"io"
 
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/netconf"
@@ -12,7 +11,7 @@ import (
 
 // TestConnection is the flag -t: it fails with code 100 unless the datastore of
 // the configuration answers within 2 s and says that it is ready.
-func (p *Plugin) TestConnection(ctx context.Context, configuration io.Reader) error {
+func (p *Plugin) TestConnection(ctx context.Context, configuration []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, session.StatusTime)
 	defer cancel()
 	if err := p.testConnection(ctx, configuration); err != nil {
@@ -23,12 +22,8 @@ func (p *Plugin) TestConnection(ctx context.Context, configuration io.Reader) er
 	return nil
 }
 
-func (p *Plugin) testConnection(ctx context.Context, configuration io.Reader) error {
-	document, err := io.ReadAll(configuration)
-	if err != nil {
-		return err
-	}
-	conf, err := netconf.Parse(document)
+func (p *Plugin) testConnection(ctx context.Context, configuration []byte) error {
+	conf, err := netconf.Parse(configuration)
 	if err != nil {
 		return err
 	}

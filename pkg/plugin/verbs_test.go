@@ -560,11 +560,11 @@ func TestGateTiming(t *testing.T) {
 func TestConnection(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
-	if err := n.plugin.TestConnection(deadline(t), strings.NewReader(string(n.config()))); err != nil {
+	if err := n.plugin.TestConnection(deadline(t), n.config()); err != nil {
 		t.Errorf("Network/53 good: %v", err)
 	}
 	n.store.SetHooks(memory.Hooks{Before: func(_ context.Context, call memory.Call) error { return memory.Down(call) }})
-	err := n.plugin.TestConnection(deadline(t), strings.NewReader(string(n.config())))
+	err := n.plugin.TestConnection(deadline(t), n.config())
 	wantCode(t, err, cnierr.Startup, "data store connection failed")
 	var coded *cnierr.Error
 	if !errors.As(err, &coded) || !strings.Contains(coded.Details, "connection refused") {
