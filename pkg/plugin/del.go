@@ -18,6 +18,8 @@ type deletion struct {
 	view     view
 	// ipamStore holds what the IPAM plugin reads first.
 	ipamStore datastore.Store
+	// recordKept: the record stays because the pod's first interface does.
+	recordKept bool
 }
 
 // Del removes what belongs to this container and interface, and nothing else
@@ -125,7 +127,7 @@ func (d *deletion) deleteRecord(ctx context.Context) error {
 }
 
 // ownsRecord reports whether this DEL must delete the record.
-func (d *deletion) ownsRecord(ctx context.Context) (bool, error) {
+func (d *deletion) ownsRecord(ctx context.Context) (owns bool, err error) {
 	record := d.view.record
 	if record == nil {
 		d.Log.Info("no endpoint record: it was deleted before, or never made")
@@ -139,10 +141,10 @@ func (d *deletion) ownsRecord(ctx context.Context) (bool, error) {
 		return record.Spec.Endpoint == d.Call.IfName, nil
 	}
 	// The record of the pod's first interface outlives the DEL of a second.
-	first, err := d.hasInterface(ctx, func(found dataplane.Found) bool {
+	d.recordKept, err = d.hasInterface(ctx, func(found dataplane.Found) bool {
 		return found.HostInterface == record.Spec.InterfaceName && !found.Owner.Is(d.ID.Attachment)
 	})
-	return !first, err
+	return !d.recordKept, err
 }
 
 // release runs the IPAM plugin's DEL, unless another interface of this
@@ -156,6 +158,16 @@ func (d *deletion) release(ctx context.Context) error {
 	if other {
 		d.Log.Info("another interface of the container remains: its addresses stay")
 		return nil
+	}
+	if d.recordKept {
+		// The first interface went meanwhile, as with its namespace. Once the
+		// addresses are free nothing leads to the record any more.
+		if d.view.record, d.view.revision, err = d.reread(ctx); err != nil {
+			return err
+		}
+		if err := d.deleteRecord(ctx); err != nil {
+			return err
+		}
 	}
 	return d.releaseFrom(ctx, d.ipamCall, d.ipamStore)
 }

@@ -3,11 +3,13 @@ package plugin
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 
 	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/dataplane"
 	"calico-cni/pkg/datastore/memory"
 	"calico-cni/pkg/invocation"
 	"calico-cni/pkg/model"
@@ -198,4 +200,23 @@ func TestDelFailures(t *testing.T) {
 			n.nothingLeft()
 		})
 	}
+}
+
+// collapsing is a data plane on which another interface of the container goes
+// while one is deleted, because their namespace is being destroyed.
+type collapsing struct{ *fakeDataplane }
+
+func (c collapsing) Delete(ctx context.Context, r dataplane.Removal) error {
+	clear(c.links)
+	return c.fakeDataplane.Delete(ctx, r)
+}
+
+func TestDelOfSecondInterfaceWhileTheFirstGoes(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	n.add(inPod)
+	n.add(inPod, ifName("net1"))
+	n.plugin.Dataplane = func(*invocation.Call, *slog.Logger) dataplane.Dataplane { return collapsing{n.dataplane} }
+	n.del(inPod, ifName("net1"))
+	n.nothingLeft()
 }
