@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
 )
@@ -110,22 +111,38 @@ func find(err error) (Code, bool) {
 // has no cniVersion member, which the specification wants.
 type object struct {
 	CNIVersion string `json:"cniVersion"`
-	Code       Code   `json:"code"`
+	Code       uint   `json:"code"`
 	Msg        string `json:"msg"`
 	Details    string `json:"details,omitempty"`
 }
 
-// Print writes err to w as the error object of the CNI specification.
-func Print(w io.Writer, cniVersion string, err error) error {
-	out := object{CNIVersion: cniVersion, Code: CodeOf(err), Msg: err.Error()}
+// Printed is err as a caller of the executable reads it. Several errors that
+// were joined are one line.
+func Printed(err error) *types.Error {
+	return &types.Error{
+		Code: uint(CodeOf(err)), Msg: strings.ReplaceAll(err.Error(), "\n", "; "), Details: detailsOf(err),
+	}
+}
+
+// detailsOf are the details nearest to the outside.
+func detailsOf(err error) string {
 	var own *Error
-	if errors.As(err, &own) {
-		out.Details = own.Details
+	for inner := err; errors.As(inner, &own); inner = own.Unwrap() {
+		if own.Details != "" {
+			return own.Details
+		}
 	}
 	var cni *types.Error
-	if out.Details == "" && errors.As(err, &cni) {
-		out.Details = cni.Details
+	if errors.As(err, &cni) {
+		return cni.Details
 	}
+	return ""
+}
+
+// Print writes err to w as the error object of the CNI specification.
+func Print(w io.Writer, cniVersion string, err error) error {
+	printed := Printed(err)
+	out := object{CNIVersion: cniVersion, Code: printed.Code, Msg: printed.Msg, Details: printed.Details}
 	body, encodeErr := json.MarshalIndent(out, "", "    ")
 	if encodeErr != nil {
 		return fmt.Errorf("encoding the error object: %w", encodeErr)

@@ -44,6 +44,10 @@ func TestPrint(t *testing.T) {
 	}{
 		"without details": {New(NoPool, "no pool"),
 			"{\n    \"cniVersion\": \"1.0.0\",\n    \"code\": 101,\n    \"msg\": \"no pool\"\n}\n"},
+		"details of a cause": {Wrap(Unclassified, &Error{Code: 42, Msg: "no", Details: "why"}, "doing"),
+			"{\n    \"cniVersion\": \"1.0.0\",\n    \"code\": 42,\n    \"msg\": \"doing: no\",\n    \"details\": \"why\"\n}\n"},
+		"two causes": {New(NoPool, "both: %w", errors.Join(errors.New("a"), errors.New("b"))),
+			"{\n    \"cniVersion\": \"1.0.0\",\n    \"code\": 101,\n    \"msg\": \"both: a; b\"\n}\n"},
 		"details of an executed plugin": {Wrap(Unclassified, &types.Error{Code: 42, Msg: "no", Details: "why"}, "IPAM"),
 			"{\n    \"cniVersion\": \"1.0.0\",\n    \"code\": 42,\n    \"msg\": \"IPAM: no; why\",\n    \"details\": \"why\"\n}\n"},
 	} {

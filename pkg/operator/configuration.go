@@ -27,7 +27,7 @@ func configuration(file, directory string) (*netconf.Config, error) {
 		if err != nil {
 			return nil, fmt.Errorf("configuration %s: %w", file, err)
 		}
-		return netconf.Parse(own)
+		return parsed(own, file)
 	}
 	entries, err := os.ReadDir(directory)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -42,10 +42,18 @@ func configuration(file, directory string) (*netconf.Config, error) {
 			continue
 		}
 		if own, err := ownPlugin(content); err == nil {
-			return netconf.Parse(own)
+			return parsed(own, filepath.Join(directory, entry.Name()))
 		}
 	}
 	return netconf.Parse([]byte(noConfiguration))
+}
+
+func parsed(plugin []byte, file string) (*netconf.Config, error) {
+	conf, err := netconf.Parse(plugin)
+	if err != nil {
+		return nil, fmt.Errorf("configuration %s: %w", file, err)
+	}
+	return conf, nil
 }
 
 var errNotOurs = errors.New("no plugin of it is calico or uses calico-ipam: name another file")

@@ -218,4 +218,13 @@ func TestConfiguration(t *testing.T) {
 			t.Errorf("%s: %v, %v, want network %s", name, conf, err, test.network)
 		}
 	}
+	wrong := filepath.Join(t.TempDir(), "10-wrong.conf")
+	if err := os.WriteFile(wrong, []byte(`{"type":"calico","name":"net","mtu":"1500","ipam":{"type":"calico-ipam"}}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"", wrong} {
+		if _, err := configuration(file, filepath.Dir(wrong)); err == nil || !strings.Contains(err.Error(), wrong) {
+			t.Errorf("%v does not name the file %s", err, wrong)
+		}
+	}
 }

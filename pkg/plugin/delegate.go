@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"path/filepath"
 
@@ -94,21 +93,10 @@ func (o ownIPAM) run(ctx context.Context, call *invocation.Call, store datastore
 		delivered, err = invocation.Converted(result, o.Conf.CNIVersion)
 		return err
 	}
-	err := invocation.Guarded(o.Stderr, func() error { return invocation.Dispatch(ctx, plugin, &own) })
-	if err != nil {
-		return nil, asPrinted(err)
+	if err := invocation.Guarded(o.Stderr, func() error { return invocation.Dispatch(ctx, plugin, &own) }); err != nil {
+		return nil, cnierr.Printed(err)
 	}
 	return delivered, nil
-}
-
-// asPrinted is the error object that the executable would have printed.
-func asPrinted(err error) error {
-	var coded *cnierr.Error
-	details := ""
-	if errors.As(err, &coded) {
-		details = coded.Details
-	}
-	return &types.Error{Code: uint(cnierr.CodeOf(err)), Msg: err.Error(), Details: details}
 }
 
 // executedIPAM executes a plugin per the CNI protocol.

@@ -38,14 +38,19 @@ func awaitGate(ctx context.Context, client *http.Client, gate string) error {
 	defer cancel()
 	ticker := time.NewTicker(gatePause)
 	defer ticker.Stop()
+	var answer error
 	for {
 		err := askGate(ctx, client, gate)
 		if err == nil {
 			return nil
 		}
+		// What the end of the wait cut off says less than the answer before.
+		if answer == nil || ctx.Err() == nil {
+			answer = err
+		}
 		select {
 		case <-ctx.Done():
-			return cnierr.New(cnierr.TryAgainLater, "readiness gate %s was not ready within %v: %w; check the service behind it", gate, gateTime, err)
+			return cnierr.New(cnierr.TryAgainLater, "readiness gate %s was not ready within %v: %w; check the service behind it", gate, gateTime, answer)
 		case <-ticker.C:
 		}
 	}

@@ -548,13 +548,37 @@ func TestGateTiming(t *testing.T) {
 					t.Errorf("waited %v, want %v", waited, test.wait)
 				}
 				if test.code != 0 {
-					wantCode(t, err, test.code, "http://gate.test/ready")
+					wantCode(t, err, test.code, "http://gate.test/ready", "Service Unavailable")
 				} else if err != nil {
 					t.Error(err)
 				}
 			})
 		})
 	}
+}
+
+// silence is a transport that answers with 503 as often as it says, and then
+// not at all.
+type silence int
+
+func (s *silence) RoundTrip(request *http.Request) (*http.Response, error) {
+	if *s--; *s >= 0 {
+		return (&answers{503}).RoundTrip(request)
+	}
+	<-request.Context().Done()
+	return nil, request.Context().Err()
+}
+
+func TestGateNamesItsLastAnswer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		answered := silence(2)
+		client := &http.Client{Transport: &answered}
+		// The third question is still open when the wait ends.
+		ctx, cancel := context.WithTimeout(context.Background(), 12*time.Second)
+		defer cancel()
+		wantCode(t, awaitGate(ctx, client, "http://gate.test/ready"), cnierr.TryAgainLater, "Service Unavailable")
+	})
 }
 
 func TestConnection(t *testing.T) {
