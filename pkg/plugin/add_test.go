@@ -505,6 +505,45 @@ func TestUnknownMembersOfRecordSurvive(t *testing.T) {
 	}
 }
 
+// TestEmbeddedHostOfOtherIPAM: no block tells of the pods of another IPAM
+// plugin, which need the masquerading as well.
+func TestEmbeddedHostOfOtherIPAM(t *testing.T) {
+	t.Parallel()
+	for orchestrator, change := range map[string]func(*invocation.Call){"k8s": inPod, "cni": func(*invocation.Call) {}} {
+		t.Run(orchestrator, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			n.embedded = true
+			n.install("recorder", recorder)
+			conf := n.config("ipam", map[string]any{"type": "recorder"})
+			other := func(call *invocation.Call) { call.IfName = "eth1" }
+			for _, second := range []func(*invocation.Call){func(*invocation.Call) {}, other} {
+				if _, err := n.runAdd(n.call(invocation.Add, conf, change, container("c2"), second)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := n.runAdd(n.call(invocation.Add, conf, container("c1"))); err != nil {
+				t.Fatal(err)
+			}
+			for _, left := range []struct {
+				call    *invocation.Call
+				present bool
+			}{
+				{n.call(invocation.Del, conf, container("c1")), true},
+				{n.call(invocation.Del, conf, change, container("c2"), other), true},
+				{n.call(invocation.Del, conf, change, container("c2")), false},
+			} {
+				if err := n.plugin.Del(deadline(t), left.call); err != nil {
+					t.Fatal(err)
+				}
+				if n.host.present != left.present {
+					t.Errorf("after DEL of %s %s the masquerading is there: %v", left.call.ContainerID, left.call.IfName, n.host.present)
+				}
+			}
+		})
+	}
+}
+
 func TestEmbeddedHost(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)

@@ -70,9 +70,10 @@ func (s *serving) enableHost(ctx context.Context, addresses []netip.Addr) error 
 	return s.plugin.Host.EnsureMasquerade(ctx, natPools(answers[0]))
 }
 
-// disableHost removes the masquerading after the last address is free. The
-// IPAM lock, if held, keeps an ADD from taking one in between; an ADD after it
-// makes the table again.
+// disableHost removes the masquerading after the last address is free and,
+// because other IPAM plugins keep their addresses elsewhere, the last other
+// interface is gone. The IPAM lock, if held, keeps an ADD from taking an
+// address in between; an ADD after it makes the table again.
 func (s *serving) disableHost(ctx context.Context) error {
 	if !s.Embedded {
 		return nil
@@ -83,6 +84,15 @@ func (s *serving) disableHost(ctx context.Context) error {
 	}
 	if used := allocated(usage); used[model.IPv4] || used[model.IPv6] {
 		return nil
+	}
+	owned, err := s.dataplane.Owned(ctx)
+	if err != nil {
+		return err
+	}
+	for _, found := range owned {
+		if !found.Owner.Is(s.ID.Attachment) {
+			return nil
+		}
 	}
 	return s.plugin.Host.RemoveMasquerade(ctx)
 }
