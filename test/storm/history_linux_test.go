@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -79,12 +80,22 @@ func play(t *testing.T, datastore string, seed uint64) {
 		}
 	}
 	if !t.Failed() {
-		for _, c := range s.containers {
-			c.lose()
-		}
-		s.collect(t)
-		h.nothingLeft(t)
+		s.end(t)
 	}
+}
+
+// end is a node whose last container goes: the runtime destroys the sandboxes
+// and says that nothing is valid.
+func (s *storm) end(t *testing.T) {
+	t.Helper()
+	for _, c := range s.containers {
+		c.lose()
+		if c.in(doubt) && !c.sandbox.gone {
+			s.removeSandbox(t, c.sandbox)
+		}
+	}
+	s.collect(t)
+	s.host.nothingLeft(t)
 }
 
 // storm is a history as it is made.
@@ -119,13 +130,51 @@ func (s *storm) carryOut(t *testing.T, batch []action) {
 		if err == nil {
 			err = s.learn(what, o)
 		}
-		if err == nil && o.failure.Code != 0 {
+		if err == nil && o.failure.Code != 0 && !s.excused(what, o, batch) {
 			err = fmt.Errorf("it %v\n%s", o, o.stderr)
 		}
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+}
+
+// The codes of an address that the host has a route for, and of a host that
+// serves its running pods badly.
+const (
+	conflict = 111
+	limited  = 51
+)
+
+// excused are the failures that the contracts allow.
+func (s *storm) excused(what action, o outcome, batch []action) bool {
+	switch {
+	case what.verb == "STATUS" && o.failure.Code == limited:
+		return s.halfAdded(batch)
+	case what.verb == "ADD" && o.failure.Code == conflict:
+		return s.halfDeleted(o, batch)
+	}
+	return false
+}
+
+// halfAdded: on the embedded datastore an ADD takes its address before it makes
+// the nftables table, whose absence STATUS reports if an address is taken.
+func (s *storm) halfAdded(batch []action) bool {
+	adding := slices.ContainsFunc(batch, func(a action) bool { return a.verb == "ADD" })
+	return adding || slices.ContainsFunc(s.containers, func(c *container) bool { return c.killed })
+}
+
+// halfDeleted: outside Kubernetes DEL frees the addresses before it removes the
+// interface (network plugin contract 6.5). Whoever gets such an address while
+// the interface is still there, because DEL is at work or was killed, is told
+// whose it is and fails.
+func (s *storm) halfDeleted(o outcome, batch []action) bool {
+	for _, c := range s.containers {
+		if c.pod == "" && strings.Contains(o.failure.Msg, c.id+",") {
+			return c.in(doubt) || slices.ContainsFunc(batch, func(a action) bool { return a.verb == "DEL" && a.container == c })
+		}
+	}
+	return false
 }
 
 // prepare is the call of an action.

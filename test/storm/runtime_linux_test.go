@@ -38,6 +38,8 @@ type container struct {
 	pod     string
 	sandbox *sandbox
 	adds    int
+	// killed: an ADD of it was.
+	killed bool
 	// attachments by interface name.
 	attachments map[string]*attachment
 }
@@ -152,6 +154,7 @@ func (r *runtime) learn(what action, o outcome) error {
 func (r *runtime) learnAdd(what action, o outcome) error {
 	c := what.container
 	c.adds++
+	c.killed = c.killed || o.killed
 	for _, other := range r.containers {
 		if other != c && other.pod != "" && other.pod == c.pod {
 			other.lose()

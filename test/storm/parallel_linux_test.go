@@ -1,0 +1,120 @@
+package storm
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// crowd is how many pods come at once.
+const crowd = 30
+
+// TestParallel: many ADDs at once, of both kinds of workload, and many DELs.
+func TestParallel(t *testing.T) {
+	t.Parallel()
+	for _, datastore := range []string{"embedded", "etcd"} {
+		t.Run(datastore, func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t)
+			if datastore == "etcd" {
+				h.onEtcd(t)
+			}
+			s := &storm{runtime: &runtime{host: h}}
+			all := map[string][]action{}
+			for i := range crowd {
+				pod := ""
+				if i%2 == 0 {
+					pod = fmt.Sprintf("pod-%d", i)
+				}
+				c := s.newContainer(t, pod, nil)
+				for _, verb := range []string{"ADD", "CHECK", "DEL"} {
+					all[verb] = append(all[verb], action{verb: verb, container: c, ifName: "eth0"})
+				}
+			}
+			s.together(t, all["ADD"])
+			s.audit(t)
+			s.together(t, all["CHECK"])
+			s.together(t, append(all["DEL"], all["DEL"]...))
+			h.nothingLeft(t)
+		})
+	}
+}
+
+// together carries out a batch and tells how long it took.
+func (s *storm) together(t *testing.T, batch []action) {
+	t.Helper()
+	if t.Failed() {
+		t.FailNow()
+	}
+	begin := time.Now()
+	s.carryOut(t, batch)
+	t.Logf("%d times %s at once: %v", len(batch), batch[0].verb, time.Since(begin).Round(time.Millisecond))
+}
+
+// TestSandboxRace: two sandboxes of one pod are added at once, because the
+// runtime gave the first one up without stopping it. At most one works in the
+// end; that one works in full, and both can be deleted.
+func TestSandboxRace(t *testing.T) {
+	t.Parallel()
+	for _, datastore := range []string{"embedded", "etcd"} {
+		t.Run(datastore, func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t)
+			if datastore == "etcd" {
+				h.onEtcd(t)
+			}
+			s := &storm{runtime: &runtime{host: h}}
+			for range number(t, roundsVariable, 3) {
+				s.race(t)
+			}
+		})
+	}
+}
+
+// race plays one such pair.
+func (s *storm) race(t *testing.T) {
+	t.Helper()
+	pair := [2]*container{s.newContainer(t, "web", nil), s.newContainer(t, "web", nil)}
+	outcomes := [2]outcome{}
+	done := make(chan error, len(pair))
+	for i, c := range pair {
+		go func() {
+			var err error
+			outcomes[i], err = s.host.execute(t, c.call("ADD", "eth0", s.host.conf))
+			done <- err
+		}()
+	}
+	for range pair {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	works := 0
+	for i, c := range pair {
+		o := outcomes[i]
+		if o.failure.Code != 0 && o.failure.Code != overtaken {
+			t.Errorf("ADD %s of two sandboxes at once %v\n%s", c.id, o, o.stderr)
+		}
+		if o.failure.Code != 0 {
+			continue
+		}
+		*c.attachment("eth0") = attachment{state: live, added: o}
+		checked, err := s.host.execute(t, c.checkCall("eth0", s.host.conf))
+		if err != nil {
+			t.Error(err)
+		}
+		if checked.failure.Code == 0 {
+			works++
+		}
+	}
+	if works != 1 {
+		t.Errorf("%d of two sandboxes work: %v, %v", works, outcomes[0], outcomes[1])
+	}
+	for _, c := range pair {
+		s.carryOut(t, []action{{verb: "DEL", container: c, ifName: "eth0"}})
+	}
+	s.host.nothingLeft(t)
+}
+
+// overtaken is the code of an ADD that met a newer sandbox of its pod.
+const overtaken = 118
