@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -31,6 +32,35 @@ func TestDeleteOrder(t *testing.T) {
 			}
 			deleting.proceed()
 			deleting.wait(t).succeeds(t)
+			s.nothingLeft(t)
+		})
+	}
+}
+
+// TestHungDeletion: a kernel that does not come back from deleting a link. The
+// runtime hears of it and repeats DEL.
+func TestHungDeletion(t *testing.T) {
+	t.Parallel()
+	for _, who := range identities {
+		t.Run("Linux/37 "+who.name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, who)
+			p := s.pod(t, sandboxA)
+			s.add(t, p, s.c)
+			deleting := p.verb(t, "DEL", s.c)
+			deleting.decide = func(c gate.Call) unix.Errno {
+				if c.Type() == unix.RTM_DELLINK {
+					<-c.Ended
+				}
+				return 0
+			}
+			begin := time.Now()
+			o := s.run(t, deleting)
+			o.fails(t, o.failure.Code, "20s", s.linkByAlias(t, p.alias()).Attrs().Name)
+			if waited := time.Since(begin); waited < 19*time.Second || waited > 40*time.Second {
+				t.Errorf("DEL took %v, want 20 s", waited)
+			}
+			s.del(t, p, s.c)
 			s.nothingLeft(t)
 		})
 	}

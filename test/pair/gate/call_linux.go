@@ -20,6 +20,8 @@ type Call struct {
 	Exclusive bool
 	// Message is the netlink request of a sendto.
 	Message []byte
+	// Ended is closed when the gated process is no more.
+	Ended <-chan struct{}
 }
 
 // nlmsghdr is 16 bytes; the type is at 4, the flags are at 6.

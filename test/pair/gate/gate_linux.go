@@ -45,6 +45,8 @@ func (g *Gate) Serve(decide Decide) error {
 
 	var pending sync.WaitGroup
 	defer pending.Wait()
+	ended := make(chan struct{})
+	defer close(ended)
 	for {
 		notification, err := next(listener)
 		if errors.Is(err, errEnded) {
@@ -54,6 +56,7 @@ func (g *Gate) Serve(decide Decide) error {
 			return err
 		}
 		call := describe(notification)
+		call.Ended = ended
 		pending.Go(func() {
 			answer(listener, notification.ID, decide(call))
 		})
