@@ -2,7 +2,6 @@ package ipamplugin
 
 import (
 	"context"
-	"log/slog"
 
 	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/invocation"
@@ -21,8 +20,9 @@ type Plugin struct {
 
 // Shared is what the network plugin has already.
 type Shared struct {
+	Session *session.Session
+	// Store is its connection, holding what AddQueries and the like asked for.
 	Store datastore.Store
-	Log   *slog.Logger
 	// Locked is true while the network plugin holds the host's IPAM lock, or
 	// goes on without it. The verb's deadline then runs already.
 	Locked bool
@@ -45,18 +45,16 @@ type serving struct {
 // begin reads the configuration and identifies the workload. The datastore is
 // not connected yet, unless it is shared.
 func (p *Plugin) begin(call *invocation.Call) (*serving, error) {
-	var begun *session.Session
-	var err error
 	if p.Shared != nil {
-		begun, err = session.Join(p.Environment, call, p.Shared.Log)
-	} else {
-		begun, err = session.Begin(p.Environment, "calico-ipam", call)
+		joined, err := session.Join(p.Shared.Session, call, p.Shared.Store)
+		if err != nil {
+			return nil, err
+		}
+		return &serving{Session: joined, plugin: p}, nil
 	}
+	begun, err := session.Begin(p.Environment, "calico-ipam", call)
 	if err != nil {
 		return nil, err
-	}
-	if p.Shared != nil {
-		begun.Store = p.Shared.Store
 	}
 	if err := begun.Identify(); err != nil {
 		begun.End()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -641,12 +640,20 @@ func TestShared(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	call := n.call(invocation.Add, n.config())
+	outer, err := session.Begin(n.plugin.Environment, "calico", call)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := outer.Identify(); err != nil {
+		t.Fatal(err)
+	}
+	n.plugin.Shared = &Shared{Session: outer, Locked: true}
 	_, store, err := datastore.Prefetch(deadline(t), n.store, nil, n.plugin.AddQueries(call))
 	if err != nil {
 		t.Fatal(err)
 	}
 	n.store.ForgetCalls()
-	n.plugin.Shared = &Shared{Store: store, Log: slog.New(slog.DiscardHandler), Locked: true}
+	n.plugin.Shared.Store = store
 	if _, err := n.add(call); err != nil {
 		t.Fatal(err)
 	}

@@ -67,12 +67,15 @@ type ownIPAM struct{ *serving }
 
 func (o ownIPAM) inProcess() bool { return true }
 
-func (o ownIPAM) with(shared *ipamplugin.Shared) *ipamplugin.Plugin {
-	return &ipamplugin.Plugin{Environment: o.Environment, NotesDirectory: o.plugin.NotesDirectory, Shared: shared}
+func (o ownIPAM) with(store datastore.Store, locked bool) *ipamplugin.Plugin {
+	return &ipamplugin.Plugin{
+		Environment: o.Environment, NotesDirectory: o.plugin.NotesDirectory,
+		Shared: &ipamplugin.Shared{Session: o.Session, Store: store, Locked: locked},
+	}
 }
 
 func (o ownIPAM) queries(call *invocation.Call) []datastore.Query {
-	plugin := o.with(&ipamplugin.Shared{Log: o.Log})
+	plugin := o.with(nil, false)
 	switch call.Verb {
 	case invocation.Add:
 		return plugin.AddQueries(call)
@@ -85,7 +88,7 @@ func (o ownIPAM) queries(call *invocation.Call) []datastore.Query {
 }
 
 func (o ownIPAM) run(ctx context.Context, call *invocation.Call, store datastore.Store, locked bool) (types.Result, error) {
-	plugin := o.with(&ipamplugin.Shared{Store: store, Log: o.Log, Locked: locked})
+	plugin := o.with(store, locked)
 	var delivered types.Result
 	own := *call
 	// An executed plugin's result passes through the configuration's version.

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -66,8 +67,8 @@ type Session struct {
 // Begin reads the configuration and starts the log of a plugin. It asks
 // nothing of the host or the datastore.
 func Begin(env Environment, plugin string, call *invocation.Call) (*Session, error) {
-	s, err := Join(env, call, nil)
-	if err != nil {
+	s := &Session{Environment: env, Call: call}
+	if err := s.configure(); err != nil {
 		return nil, err
 	}
 	log, stop := logging.New(logging.Options{
@@ -83,15 +84,32 @@ func Begin(env Environment, plugin string, call *invocation.Call) (*Session, err
 	return s, nil
 }
 
-// Join is Begin for a plugin that another one runs in its own process: it
-// writes to that one's log, which has the warnings already.
-func Join(env Environment, call *invocation.Call, log *slog.Logger) (*Session, error) {
-	conf, err := netconf.Parse(call.Stdin)
-	if err != nil {
-		return nil, err
+// Join is Begin and Identify for a plugin that another one runs in its own
+// process, on its datastore connection: it writes to that one's log, which has
+// the warnings already. Only a call that differs from the other one's is read
+// anew.
+func Join(outer *Session, call *invocation.Call, store datastore.Store) (*Session, error) {
+	s := &Session{Environment: outer.Environment, Conf: outer.Conf, Call: call, Log: outer.Log, Store: store}
+	same := bytes.Equal(call.Stdin, outer.Call.Stdin)
+	if !same {
+		if err := s.configure(); err != nil {
+			return nil, err
+		}
 	}
-	connect.ExpectNoAgent(conf, env.Getenv)
-	return &Session{Environment: env, Conf: conf, Call: call, Log: log}, nil
+	if same && call.Args == outer.Call.Args {
+		s.Args, s.ID = outer.Args, outer.ID
+		return s, nil
+	}
+	return s, s.Identify()
+}
+
+func (s *Session) configure() error {
+	var err error
+	if s.Conf, err = netconf.Parse(s.Call.Stdin); err != nil {
+		return err
+	}
+	connect.ExpectNoAgent(s.Conf, s.Getenv)
+	return nil
 }
 
 // warn logs warnings, but not in STATUS, which runs every few seconds.
