@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -222,9 +223,12 @@ func (n *node) put(step datastore.Step) {
 	}
 }
 
-// install puts an executable script into CNI_PATH.
+// install puts an executable script into CNI_PATH. No process may be forked
+// meanwhile: it would inherit the open file, which nobody could then execute.
 func (n *node) install(name, script string) {
 	n.t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	if err := os.MkdirAll(n.bin, 0o755); err != nil {
 		n.t.Fatal(err)
 	}
