@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"calico-cni/pkg/cnierr"
@@ -24,6 +25,10 @@ func stranger(t *testing.T) string {
 	}
 	copy(content[len(content)-64:], "calico-cni:another-build")
 	folder := t.TempDir()
+	// A process forked meanwhile would inherit the open file, which nobody
+	// could then execute.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	if err := os.WriteFile(filepath.Join(folder, "calico-ipam"), content, 0o755); err != nil {
 		t.Fatal(err)
 	}
