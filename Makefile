@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 # What setup installs, the other steps need.
 .NOTPARALLEL:
-.PHONY: build demo test lint dist rows clean setup
+.PHONY: build demo test test-kubernetes lint dist rows clean setup
 
 build:
 	@scripts/build bin
@@ -16,6 +16,11 @@ demo: setup build
 # The run is kept for "make rows". Servers and namespaces are the tests' own.
 test: setup build
 	@scripts/test ./...
+
+# What needs a real Kubernetes API server; it is built once, which takes minutes.
+test-kubernetes: setup
+	@scripts/kubernetes-binaries kube-apiserver >/dev/null
+	@go test -tags kubernetes -count=1 -timeout=10m ./test/kubernetes/...
 
 lint:
 	@scripts/lint

@@ -82,20 +82,31 @@ func Main(m *testing.M, use func(*Server)) int {
 		return failed(err)
 	}
 	defer os.RemoveAll(directory)
-	server, err := newServer("shared", directory, Options{})
+	server, err := Launch(directory)
 	if err != nil {
 		return failed(err)
 	}
-	defer server.kill()
-	server.cluster = server.member()
-	if err := server.launch(); err != nil {
-		return failed(err)
-	}
-	if err := server.ready(); err != nil {
-		return failed(err)
-	}
+	defer server.Stop()
 	use(server)
 	return m.Run()
+}
+
+// Launch runs one server with its data in a directory, until Stop: for those
+// that have no test to end it.
+func Launch(directory string) (*Server, error) {
+	server, err := newServer("shared", directory, Options{})
+	if err != nil {
+		return nil, err
+	}
+	server.cluster = server.member()
+	if err := server.launch(); err != nil {
+		return nil, err
+	}
+	if err := server.ready(); err != nil {
+		server.Stop()
+		return nil, err
+	}
+	return server, nil
 }
 
 func failed(err error) int {

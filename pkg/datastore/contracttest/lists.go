@@ -37,7 +37,8 @@ func listAffinities(f *fixture) {
 	longer := affinityKey(host+"2", "10.77.1.0/26") // its host begins with ours
 	other := affinityKey("a", "10.77.2.0/26")
 	six := affinityKey(host, "fd00:77::/122")
-	virtual := model.AffinityKey{Type: model.AffinityVirtual, Host: host, CIDR: six.CIDR}
+	// Of another block: on Kubernetes the type is no part of an object's name.
+	virtual := model.AffinityKey{Type: model.AffinityVirtual, Host: host, CIDR: blockKey("fd00:77::40/122").CIDR}
 	for _, key := range append(mine, longer, other, six) {
 		f.create(key, confirmed())
 	}

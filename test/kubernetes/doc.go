@@ -1,0 +1,6 @@
+// Package kubernetes tests against a real API server what needs one: the
+// datastore engine in both groups, under exactly the role that deploy/ gives
+// the plugins, its faults and its costs.
+//
+// The tests have the build tag kubernetes and run by make test-kubernetes.
+package kubernetes
