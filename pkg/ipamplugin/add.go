@@ -20,12 +20,12 @@ import (
 )
 
 // Add takes addresses for the container (IPAM contract 7.1).
-func (p *Plugin) Add(ctx context.Context, call *invocation.Call) error {
+func (p *Plugin) Add(ctx context.Context, call *invocation.Call) (err error) {
 	s, err := p.begin(call)
 	if err != nil {
 		return err
 	}
-	defer s.End()
+	defer s.End(&err)
 	if err := s.validate(); err != nil {
 		return err
 	}

@@ -21,12 +21,12 @@ import (
 
 // Check fails with code 115 unless every address that prevResult gives this
 // interface is allocated under the container's handle.
-func (p *Plugin) Check(ctx context.Context, call *invocation.Call) error {
+func (p *Plugin) Check(ctx context.Context, call *invocation.Call) (err error) {
 	s, err := p.begin(call)
 	if err != nil {
 		return err
 	}
-	defer s.End()
+	defer s.End(&err)
 	if err := s.validate(); err != nil {
 		return err
 	}

@@ -12,12 +12,12 @@ import (
 
 // Del releases what the container holds under its handle, and under the one
 // that Calico before v3 would have used (IPAM contract 7.2).
-func (p *Plugin) Del(ctx context.Context, call *invocation.Call) error {
+func (p *Plugin) Del(ctx context.Context, call *invocation.Call) (err error) {
 	s, err := p.begin(call)
 	if err != nil {
 		return err
 	}
-	defer s.End()
+	defer s.End(&err)
 	s.WarnPlaceholders()
 	openCtx, cancel := context.WithTimeout(ctx, s.Conf.Timeout())
 	defer cancel()

@@ -15,12 +15,12 @@ import (
 
 // GC releases what containers of this network hold on this node that the
 // runtime does not know any more ("where we go beyond the reference" 1).
-func (p *Plugin) GC(ctx context.Context, call *invocation.Call) error {
+func (p *Plugin) GC(ctx context.Context, call *invocation.Call) (err error) {
 	s, err := p.begin(call)
 	if err != nil {
 		return err
 	}
-	defer s.End()
+	defer s.End(&err)
 	s.WarnPlaceholders()
 	if err := nodename.Certain(s.Conf); err != nil {
 		return err

@@ -57,7 +57,7 @@ func (p *Plugin) begin(call *invocation.Call) (*serving, error) {
 		return nil, err
 	}
 	if err := begun.Identify(); err != nil {
-		begun.End()
+		begun.End(&err)
 		return nil, err
 	}
 	return &serving{Session: begun, plugin: p}, nil

@@ -395,7 +395,7 @@ func TestDel(t *testing.T) {
 		t.Parallel()
 		n := newNode(t)
 		n.mustAdd()
-		call := n.call(invocation.Del, n.config("log_file_path", "__LOG__", "device_type", "ipvlan"))
+		call := n.call(invocation.Del, n.config("type", "ptp", "log_file_path", "__LOG__", "device_type", "ipvlan"))
 		call.Args = "IP=nonsense"
 		if err := n.plugin.Del(deadline(t), call); err != nil {
 			t.Fatal(err)

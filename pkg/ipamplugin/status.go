@@ -14,12 +14,12 @@ import (
 
 // Status fails with code 50 if ADD could not succeed now: the datastore does
 // not answer, or the last ADD found no address and another would not either.
-func (p *Plugin) Status(ctx context.Context, call *invocation.Call) error {
+func (p *Plugin) Status(ctx context.Context, call *invocation.Call) (err error) {
 	s, err := p.begin(call)
 	if err != nil {
 		return err
 	}
-	defer s.End()
+	defer s.End(&err)
 	if err := s.Conf.Validate(); err != nil {
 		return err
 	}

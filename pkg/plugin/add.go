@@ -36,12 +36,12 @@ type addition struct {
 // Add connects a pod (network plugin contract 6.1 to 6.3). On error nothing
 // that this call made or took is left, except addresses beside which another
 // interface of the same container needs its own.
-func (p *Plugin) Add(ctx context.Context, call *invocation.Call) error {
+func (p *Plugin) Add(ctx context.Context, call *invocation.Call) (err error) {
 	s, err := p.begin(call)
 	if err != nil {
 		return err
 	}
-	defer s.End()
+	defer s.End(&err)
 	a := &addition{serving: s, ipamCall: *call}
 	if err := a.prepare(ctx); err != nil {
 		return err

@@ -20,12 +20,12 @@ import (
 
 // Check compares the host, the record and the allocation with what ADD
 // returned, and names every difference (Linux data plane contract 9.2).
-func (p *Plugin) Check(ctx context.Context, call *invocation.Call) error {
+func (p *Plugin) Check(ctx context.Context, call *invocation.Call) (err error) {
 	s, err := p.begin(call)
 	if err != nil {
 		return err
 	}
-	defer s.End()
+	defer s.End(&err)
 	if err := s.validate(); err != nil {
 		return err
 	}

@@ -24,12 +24,12 @@ type deletion struct {
 
 // Del removes what belongs to this container and interface, and nothing else
 // (network plugin contract 6.5). It may be repeated.
-func (p *Plugin) Del(ctx context.Context, call *invocation.Call) error {
+func (p *Plugin) Del(ctx context.Context, call *invocation.Call) (err error) {
 	s, err := p.begin(call)
 	if err != nil {
 		return err
 	}
-	defer s.End()
+	defer s.End(&err)
 	s.WarnPlaceholders()
 	if err := s.identify(); err != nil {
 		return err

@@ -33,12 +33,12 @@ type collection struct {
 // GC removes what attachments left behind that the runtime does not know any
 // more: record, interface, addresses (Linux data plane contract 9.3). It goes
 // on after an error.
-func (p *Plugin) GC(ctx context.Context, call *invocation.Call) error {
+func (p *Plugin) GC(ctx context.Context, call *invocation.Call) (err error) {
 	s, err := p.begin(call)
 	if err != nil {
 		return err
 	}
-	defer s.End()
+	defer s.End(&err)
 	s.WarnPlaceholders()
 	if err := nodename.Certain(s.Conf); err != nil {
 		return err

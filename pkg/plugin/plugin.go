@@ -79,9 +79,10 @@ func (p *Plugin) begin(call *invocation.Call) (*serving, error) {
 	}
 	s := &serving{Session: begun, plugin: p, dataplane: p.Dataplane(call, begun.Log)}
 	if s.dataplane == nil {
-		s.End()
-		return nil, cnierr.New(cnierr.UnsupportedField,
-			"this build has no data plane for %s: only calico-ipam serves here, with another network plugin", p.GOOS)
+		err := error(cnierr.New(cnierr.UnsupportedField,
+			"this build has no data plane for %s: only calico-ipam serves here, with another network plugin", p.GOOS))
+		s.End(&err)
+		return nil, err
 	}
 	return s, nil
 }

@@ -19,12 +19,12 @@ import (
 // Status says whether pods can be networked (code 50 if not) and whether those
 // that run are served (code 51 if not), with one datastore request ("where we
 // go beyond the reference" 1).
-func (p *Plugin) Status(ctx context.Context, call *invocation.Call) error {
+func (p *Plugin) Status(ctx context.Context, call *invocation.Call) (err error) {
 	s, err := p.begin(call)
 	if err != nil {
 		return err
 	}
-	defer s.End()
+	defer s.End(&err)
 	if err := s.validate(); err != nil {
 		return err
 	}

@@ -29,6 +29,9 @@ const (
 // StatusTime bounds STATUS whatever hangs: a runtime asks every few seconds.
 const StatusTime = 2 * time.Second
 
+// networkPlugin is the name of the network plugin of the pair.
+const networkPlugin = "calico"
+
 // Environment is the surroundings of a plugin.
 type Environment struct {
 	// Getenv reads the process's environment.
@@ -58,6 +61,10 @@ type Session struct {
 	credentials    string
 	credentialsEnd time.Time
 
+	// joined is true if another plugin's session reports what there is to tell,
+	// quiet if another process warns of the same configuration.
+	joined, quiet bool
+
 	lock *hostlock.Lock
 	// unlocked is true while the session goes on without the lock.
 	unlocked bool
@@ -80,6 +87,8 @@ func Begin(env Environment, plugin string, call *invocation.Call) (*Session, err
 	if call.ContainerID != "" {
 		s.Log = s.Log.With("container", call.ContainerID, "interface", call.IfName)
 	}
+	// The network plugin that executed this IPAM plugin warned already.
+	s.quiet = plugin != networkPlugin && s.Conf.Type == networkPlugin
 	s.warn(s.Conf.Warnings, "network configuration: ")
 	return s, nil
 }
@@ -89,7 +98,7 @@ func Begin(env Environment, plugin string, call *invocation.Call) (*Session, err
 // the warnings already. Only a call that differs from the other one's is read
 // anew.
 func Join(outer *Session, call *invocation.Call, store datastore.Store) (*Session, error) {
-	s := &Session{Environment: outer.Environment, Conf: outer.Conf, Call: call, Log: outer.Log, Store: store}
+	s := &Session{Environment: outer.Environment, Conf: outer.Conf, Call: call, Log: outer.Log, Store: store, joined: true}
 	same := bytes.Equal(call.Stdin, outer.Call.Stdin)
 	if !same {
 		if err := s.configure(); err != nil {
@@ -114,7 +123,7 @@ func (s *Session) configure() error {
 
 // warn logs warnings, but not in STATUS, which runs every few seconds.
 func (s *Session) warn(warnings []string, prefix string) {
-	if s.Call.Verb == invocation.Status {
+	if s.Call.Verb == invocation.Status || s.quiet {
 		return
 	}
 	for _, warning := range warnings {
@@ -125,6 +134,9 @@ func (s *Session) warn(warnings []string, prefix string) {
 // WarnPlaceholders is for the verbs that go on in spite of placeholders: what
 // ADD refuses must not keep a container from being deleted.
 func (s *Session) WarnPlaceholders() {
+	if s.quiet || s.joined {
+		return
+	}
 	for _, path := range s.Conf.Placeholders {
 		s.Log.Warn("network configuration: a placeholder was left", "key", path)
 	}
@@ -220,8 +232,13 @@ func (s *Session) Unlock() {
 	s.unlocked = false
 }
 
-// End gives back what the session holds, last first.
-func (s *Session) End() {
+// End logs how the call failed, if it did, and gives back what the session
+// holds, last first. STATUS fails every few seconds while its cause lasts, and
+// the runtime tells of it.
+func (s *Session) End(failure *error) {
+	if *failure != nil && !s.joined && s.Call.Verb != invocation.Status {
+		s.Log.Error(string(s.Call.Verb)+" failed", "code", cnierr.CodeOf(*failure), "error", *failure)
+	}
 	s.Unlock()
 	for i := len(s.ends) - 1; i >= 0; i-- {
 		s.ends[i]()

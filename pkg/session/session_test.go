@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/invocation"
 )
 
@@ -17,7 +18,7 @@ func TestJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer outer.End()
+	defer outer.End(&err)
 	if err := outer.Identify(); err != nil {
 		t.Fatal(err)
 	}
@@ -49,5 +50,41 @@ func TestJoin(t *testing.T) {
 	broken.Stdin = []byte("{")
 	if _, err := Join(outer, &broken, nil); err == nil {
 		t.Error("a broken configuration was joined")
+	}
+}
+
+// TestLog: the log tells of each failure and each warning once.
+func TestLog(t *testing.T) {
+	t.Parallel()
+	failure := error(cnierr.New(cnierr.NoPool, "no pool"))
+	for name, test := range map[string]struct {
+		plugin, network string
+		verb            invocation.Verb
+		warned, failed  int
+	}{
+		"the network plugin":             {"calico", "calico", invocation.Add, 1, 1},
+		"the IPAM plugin, executed":      {"calico-ipam", "calico", invocation.Del, 0, 1},
+		"the IPAM plugin of another one": {"calico-ipam", "ptp", invocation.Add, 1, 1},
+		"STATUS":                         {"calico", "calico", invocation.Status, 0, 0},
+	} {
+		var stderr strings.Builder
+		call := invocation.Call{Verb: test.verb, Stdin: []byte(
+			`{"cniVersion":"1.1.0","name":"net","type":"` + test.network + `","nodenmae":"n1","ipam":{"type":"calico-ipam"}}`)}
+		s, err := Begin(Environment{Getenv: func(string) string { return "" }, Stderr: &stderr}, test.plugin, &call)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner, err := Join(s, &call, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner.End(&failure)
+		s.End(&failure)
+		if warned := strings.Count(stderr.String(), "nodenmae"); warned != test.warned {
+			t.Errorf("%s: warned %d times, want %d:\n%s", name, warned, test.warned, stderr.String())
+		}
+		if failed := strings.Count(stderr.String(), "no pool"); failed != test.failed {
+			t.Errorf("%s: %d failures logged, want %d:\n%s", name, failed, test.failed, stderr.String())
+		}
 	}
 }
