@@ -98,7 +98,10 @@ type addressRelease struct {
 	unallocated []netip.Addr
 	ordinals    []int
 	counts      map[string]int
-	last        *plan
+	// last is the plan before; blockDone: when that was made, the block had
+	// been written.
+	last      *plan
+	blockDone bool
 }
 
 func (d *addressRelease) decide() (decision, error) {
@@ -126,18 +129,20 @@ func (d *addressRelease) decide() (decision, error) {
 		p.blocks = []edit{releasedBlock(block, known.revision)}
 	}
 	d.countDown(p)
-	p.blocksDone = written
-	d.last = p
+	d.last, d.blockDone = p, written
+
 	return decision{final: p}, nil
 }
 
-// blockWritten reports whether the last plan has released the addresses,
-// although it is not known to be complete.
+// blockWritten reports whether the last plan, or one before it, has released
+// the addresses, although it is not known to be complete.
 func (d *addressRelease) blockWritten() bool {
-	if d.last == nil || d.last.blocksDone {
-		return d.last != nil
-	}
-	if !d.last.uncertain {
+	switch {
+	case d.last == nil:
+		return false
+	case d.blockDone || d.last.outcome.blocksDone:
+		return true
+	case !d.last.outcome.uncertain:
 		return false
 	}
 	block := d.facts.blocks[d.block].value

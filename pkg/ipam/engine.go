@@ -38,11 +38,13 @@ type Allocator struct {
 	store datastore.Store
 	now   func() time.Time
 	log   *slog.Logger
+	// pause waits before a decision is taken again.
+	pause func(ctx context.Context, round int) error
 }
 
 // New returns an allocator on a store.
 func New(store datastore.Store, o Options) *Allocator {
-	a := &Allocator{store: store, now: o.Now, log: o.Logger}
+	a := &Allocator{store: store, now: o.Now, log: o.Logger, pause: wait}
 	if a.now == nil {
 		a.now = time.Now
 	}
@@ -70,12 +72,10 @@ type engine struct {
 	unsettled *plan
 	// fetch reads what a decision needs.
 	fetch func(ctx context.Context, queries ...datastore.Query) error
-	// pause waits before the decision is taken again.
-	pause func(ctx context.Context, round int) error
 }
 
 func (a *Allocator) engine(host string) *engine {
-	e := &engine{Allocator: a, facts: newFacts(a.now(), host), pause: wait}
+	e := &engine{Allocator: a, facts: newFacts(a.now(), host)}
 	e.fetch = e.read
 	return e
 }
@@ -156,7 +156,7 @@ func (e *engine) write(ctx context.Context, p *plan) error {
 		return nil
 	}
 	if unknownOutcome(err) {
-		p.uncertain = true
+		p.outcome.uncertain = true
 		return orAgain(e.settle(ctx, p))
 	}
 	var conflict *datastore.ConflictError

@@ -111,7 +111,7 @@ func TestEndlessConflicts(t *testing.T) {
 	if err := e.read(ctx, AssignQueries(*d.request)...); err != nil {
 		t.Fatal(err)
 	}
-	e.pause = func(context.Context, int) error { return nil }
+	e.Allocator.pause = func(context.Context, int) error { return nil }
 	err := e.run(ctx, d.decide)
 	wantText(t, err, "Max retries hit - excessive concurrent IPAM requests")
 	if attempts != maxRounds || !errors.Is(err, datastore.ErrConflict) {

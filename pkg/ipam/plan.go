@@ -46,8 +46,16 @@ type plan struct {
 	// taken are the addresses that the plan allocates, per block.
 	taken map[netip.Prefix][]netip.Addr
 	// holder is who gets them.
-	holder model.Attribute
-	// blocksDone: on an engine without transactions, the blocks are written.
+	holder  model.Attribute
+	outcome outcome
+}
+
+// outcome is how far a plan has got that is not known to be complete.
+type outcome struct {
+	// inSequence: the engine has no transactions; else all was done or nothing.
+	inSequence bool
+	// written is what certainly was, blocksDone that all blocks were.
+	written    datastore.Written
 	blocksDone bool
 	// uncertain: the answer to a write was lost.
 	uncertain bool

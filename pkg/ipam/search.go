@@ -270,6 +270,9 @@ func (s *search) say(message string) { s.result.Messages = append(s.result.Messa
 // claimMissing claims the first block that does not exist, of the first pool
 // that has one (IPAM contract 5).
 func (s *search) claimMissing() bool {
+	if s.finishReclaim(); s.waiting() {
+		return false
+	}
 	for _, p := range s.pools {
 		found := s.findMissing(p)
 		if s.waiting() {

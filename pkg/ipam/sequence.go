@@ -33,7 +33,7 @@ func (s *sequence) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.plan.blocksDone = s.plan.blocksDone || i > 0
+		s.plan.outcome.blocksDone = s.plan.outcome.blocksDone || i > 0
 	}
 	return nil
 }
@@ -97,6 +97,7 @@ func mutations(edits []edit) datastore.Step {
 // been done is read and recorded, and the decision is taken anew.
 func (e *engine) writeInSequence(ctx context.Context, p *plan) error {
 	s := &sequence{store: e.store, plan: p, written: datastore.Written{}}
+	p.outcome = outcome{inSequence: true, written: s.written}
 	err := s.run(ctx)
 	if err == nil {
 		e.facts.learnWritten(p, s.written)
@@ -107,7 +108,7 @@ func (e *engine) writeInSequence(ctx context.Context, p *plan) error {
 		e.unsettled = p
 		return err
 	}
-	p.uncertain = conflict == nil
+	p.outcome.uncertain = conflict == nil
 	return orAgain(e.settle(ctx, p))
 }
 

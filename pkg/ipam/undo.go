@@ -29,9 +29,8 @@ func (f *facts) settle(p *plan) {
 	}
 }
 
-// counted reports whether the handle is as the plan wrote it. If someone else
-// has changed it since, nothing is assumed: it may then count too much, which
-// is harmless.
+// counted reports whether the handle counts what the plan added. All of a
+// transaction is told by its blocks.
 func (f *facts) counted(p *plan) bool {
 	for _, e := range p.handles {
 		if !f.applied(p, e.key.(model.HandleKey).ID) {
@@ -100,18 +99,29 @@ func (d *undoing) decide() (decision, error) {
 	return decision{final: p}, nil
 }
 
-// applied reports whether a handle is as an earlier plan wanted it.
+// applied reports whether an earlier plan, not known to be complete, has
+// written a handle. If the answer to just that write was lost, this is a guess
+// that rather lets the handle count too much: what took away counts as done if
+// the handle has changed at all, what added only if it is as planned.
 func (f *facts) applied(p *plan, id string) bool {
 	for _, e := range p.handles {
 		if e.key != (model.HandleKey{ID: id}) {
 			continue
 		}
 		known := f.handles[id]
-		planned, ok := e.value.(*model.Handle)
-		if !ok || known.value == nil {
-			return !ok && known.value == nil
+		_, written := p.outcome.written[e.key]
+		switch {
+		case written:
+			return known.value != nil
+		case !p.outcome.inSequence:
+			return false
+		case e.value == nil && known.value == nil:
+			return true
+		case !p.outcome.uncertain || known.value == nil || known.revision == e.revision:
+			return false
 		}
-		return known.revision != e.revision && maps.Equal(known.value.Blocks, planned.Blocks)
+		planned, ok := e.value.(*model.Handle)
+		return p.takesBack || ok && maps.Equal(known.value.Blocks, planned.Blocks)
 	}
 	return false
 }

@@ -150,6 +150,18 @@ func (s *search) reclaim(block *model.Block) (stop bool) {
 	return true
 }
 
+// finishReclaim plans the end of another host's affinity if only its block
+// was deleted before the reclaim of that was interrupted.
+func (s *search) finishReclaim() {
+	for key, affinity := range s.facts.affinities {
+		block, read := s.facts.blocks[key.CIDR]
+		if key.Host != s.facts.host && affinity.value != nil && read && block.value == nil {
+			s.side = releaseAffinity(s.facts, key)
+			return
+		}
+	}
+}
+
 func (w *walk) remember(list *[]netip.Prefix, cidr netip.Prefix) {
 	for _, known := range *list {
 		if known == cidr {

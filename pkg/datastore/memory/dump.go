@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 )
 
 // line is one key of a dump: a line of JSON. Text is there instead of Value if
@@ -52,6 +54,16 @@ func (s *Store) Load(dump io.Reader) error {
 		}
 		s.Plant(l.Key, value)
 	}
+}
+
+// Copy returns a store with the same content, which goes its own way from now
+// on: for tests that try many continuations of one state. Hooks are not copied.
+func (s *Store) Copy() *Store {
+	s.data.mu.Lock()
+	defer s.data.mu.Unlock()
+	return &Store{options: s.options, calls: &callLog{}, data: &data{
+		records: maps.Clone(s.data.records), paths: slices.Clone(s.data.paths), revision: s.data.revision,
+	}}
 }
 
 // Plant stores a raw value under a raw key, whatever they are.
