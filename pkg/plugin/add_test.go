@@ -121,7 +121,10 @@ func TestReadiness(t *testing.T) {
 			wantCode(t, err, cnierr.TryAgainLater, words, "ClusterInformation")
 			wantCode(t, n.plugin.Del(deadline(t), n.call(invocation.Del, n.config())), cnierr.TryAgainLater, words)
 			wantCode(t, n.plugin.Status(deadline(t), n.call(invocation.Status, n.config())), cnierr.NotAvailable, words)
-			if n.store.Dump() != before || len(n.dataplane.links) > 0 {
+			n.dataplane.links["cali1"] = workload.Attachment{Network: "net", ContainerID: "gone", IfName: "eth0"}
+			gc := n.call(invocation.GC, n.config("cni.dev/attachments", nil))
+			wantCode(t, n.plugin.GC(deadline(t), gc), cnierr.TryAgainLater, words)
+			if n.store.Dump() != before || len(n.dataplane.links) != 1 {
 				t.Error("something was touched")
 			}
 		})

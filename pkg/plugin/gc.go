@@ -72,6 +72,9 @@ func (c *collection) run(ctx context.Context, present bool) error {
 		return err
 	}
 	if present {
+		if err := c.ready(ctx); err != nil {
+			return err
+		}
 		c.collect(ctx)
 	}
 	call := *c.Call

@@ -81,6 +81,15 @@ func ready(answer datastore.Answer) error {
 	return nil
 }
 
+// ready fails with code 11 unless the cluster's data may be changed now.
+func (s *serving) ready(ctx context.Context) error {
+	answers, err := s.Store.Read(ctx, readyQuery())
+	if err != nil {
+		return err
+	}
+	return ready(answers[0])
+}
+
 // endpointQuery lists the endpoints of this workload, whatever their
 // interface. Names of other workloads may begin the same.
 func (s *serving) endpointQuery() (datastore.Query, error) {
