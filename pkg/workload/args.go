@@ -31,22 +31,29 @@ func ParseArgs(s string) (Args, error) {
 			return Args{}, cnierr.New(cnierr.InvalidEnvironment,
 				"CNI_ARGS: pair %q does not have exactly one \"=\": write KEY=VALUE;KEY=VALUE", pair)
 		}
-		args.set(key, value)
+		if err := args.set(key, value); err != nil {
+			return Args{}, err
+		}
 	}
 	return args, nil
 }
 
-func (a *Args) set(key, value string) {
-	switch key {
-	case "K8S_POD_NAME":
-		a.PodName = value
-	case "K8S_POD_NAMESPACE":
-		a.PodNamespace = value
-	case "IP":
-		a.IP = value
-	case "CNI_TEST_NAMESPACE":
-		a.TestNamespace = value
+// set keeps the value of a key that is read. The names become parts of the
+// datastore's keys, which a "/" would divide.
+func (a *Args) set(key, value string) error {
+	names := map[string]*string{
+		"K8S_POD_NAME": &a.PodName, "K8S_POD_NAMESPACE": &a.PodNamespace, "CNI_TEST_NAMESPACE": &a.TestNamespace,
 	}
+	name, isName := names[key]
+	switch {
+	case key == "IP":
+		a.IP = value
+	case isName && strings.Contains(value, "/"):
+		return cnierr.New(cnierr.InvalidEnvironment, "CNI_ARGS: %s=%s is not a name: it must not contain \"/\"", key, value)
+	case isName:
+		*name = value
+	}
+	return nil
 }
 
 // Address is the address that IP= asks for; ok is false if it asks for none.

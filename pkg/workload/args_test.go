@@ -44,6 +44,10 @@ func TestParseArgsRefusesMalformedPairs(t *testing.T) {
 		"A=1;":          `""`,
 		";":             `""`,
 		"IP=10.0.0.1;x": `"x"`,
+
+		"K8S_POD_NAME=a/b":       "K8S_POD_NAME=a/b",
+		"K8S_POD_NAMESPACE=../x": "K8S_POD_NAMESPACE=../x",
+		"CNI_TEST_NAMESPACE=a/b": "CNI_TEST_NAMESPACE=a/b",
 	} {
 		t.Run(in, func(t *testing.T) {
 			t.Parallel()
