@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -22,6 +23,9 @@ const undoLimit = 30 * time.Second
 // again; one that was gone already, because a newer sandbox replaced it, makes
 // the error one of code 118.
 func (d *Dataplane) Add(ctx context.Context, req dataplane.Request) (made dataplane.Link, err error) {
+	if err := withinLimits(req); err != nil {
+		return dataplane.Link{}, err
+	}
 	s, err := d.openPod(ctx, req.Namespace)
 	if err != nil {
 		return dataplane.Link{}, err
@@ -32,7 +36,7 @@ func (d *Dataplane) Add(ctx context.Context, req dataplane.Request) (made datapl
 	if err != nil {
 		return dataplane.Link{}, err
 	}
-	c := &connecting{session: s, want: want, second: second}
+	c := &connecting{session: s, want: want, container: req.Attachment.ContainerID, second: second}
 	connected := false
 	defer func() {
 		if !connected {
@@ -50,8 +54,9 @@ func (d *Dataplane) Add(ctx context.Context, req dataplane.Request) (made datapl
 // state.
 type connecting struct {
 	*session
-	want desired
-	// second: another interface of ours may be in the pod.
+	want      desired
+	container string
+	// second: the host end has the name for a second interface.
 	second bool
 	// The indexes of the two ends are 0 until they are known.
 	hostIndex, podIndex int
@@ -160,9 +165,9 @@ func (c *connecting) setPodMAC(context.Context) error {
 	return nil
 }
 
-func (c *connecting) routeV4(context.Context) error {
+func (c *connecting) routeV4(ctx context.Context) error {
 	for _, r := range c.want.routesV4 {
-		if err := c.addPodRoute(r); err != nil {
+		if err := c.addPodRoute(ctx, r); err != nil {
 			return err
 		}
 	}
@@ -181,7 +186,7 @@ func (c *connecting) routeV6(ctx context.Context) error {
 		return err
 	}
 	for _, destination := range c.want.routesV6 {
-		if err := c.addPodRoute(route{destination: destination, gateway: gateway}); err != nil {
+		if err := c.addPodRoute(ctx, route{destination: destination, gateway: gateway}); err != nil {
 			return err
 		}
 	}
@@ -192,13 +197,13 @@ func (c *connecting) routeV6(ctx context.Context) error {
 // IPv6 1024), so that the first interface's routes are preferred.
 const secondMetric = 2048
 
-// addPodRoute adds a route through the pod's end. A second interface of the
+// addPodRoute adds a route through the pod's end. A further interface of the
 // sandbox wants the routes that the first one has: its own are added beside
 // them, never instead, and take over when the first one goes.
-func (c *connecting) addPodRoute(r route) error {
+func (c *connecting) addPodRoute(ctx context.Context, r route) error {
 	r.link = c.podIndex
 	err := c.pod.RouteAdd(routeRequest(r))
-	if c.second && errors.Is(err, unix.EEXIST) {
+	if errors.Is(err, unix.EEXIST) && c.hasSibling(ctx) {
 		beside := routeRequest(r)
 		beside.Priority = secondMetric + c.podIndex
 		err = c.pod.RouteAdd(beside)
@@ -207,6 +212,24 @@ func (c *connecting) addPodRoute(r route) error {
 		return refused(err, "adding route %s in the pod", r)
 	}
 	return nil
+}
+
+// hasSibling reports whether the container has another interface. One that has
+// the second name may be there without an alias, or be the reference's. One
+// that has the first name has a sibling if that was made while a half-made
+// interface held the first name.
+func (c *connecting) hasSibling(ctx context.Context) bool {
+	if c.second {
+		return true
+	}
+	named, err := c.namedLinks(ctx)
+	if err != nil {
+		c.d.log.Warn("whether the pod has another interface is unknown", "error", err)
+	}
+	return slices.ContainsFunc(named, func(l link) bool {
+		owner, _ := l.owner()
+		return l.index != c.hostIndex && owner.HasContainer(c.container)
+	})
 }
 
 func (c *connecting) address(context.Context) error {

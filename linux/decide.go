@@ -32,7 +32,8 @@ type found struct {
 
 // decideFirst is table 9.1 A for the computed name. Callers have waited for an
 // alias before they claim that there is none. reread is nil until the answer
-// readRecord was given and obeyed.
+// readRecord was given and obeyed. Half-made or reference-made is only what
+// such a maker makes: a pair, under its own name and not an alternative one.
 func decideFirst(h found, req dataplane.Request, reread *dataplane.Record) addAction {
 	if !h.exists {
 		return create
@@ -49,6 +50,8 @@ func decideFirst(h found, req dataplane.Request, reread *dataplane.Record) addAc
 		return decideAgainstOther(owner, req.RecordAtStart, reread)
 	case h.peerHere && h.peerName != req.Attachment.IfName:
 		return useSecond
+	case !h.link.isPair() || h.link.name != req.HostInterface:
+		return refuse
 	}
 	return replace
 }

@@ -62,10 +62,12 @@ func TestDecideFirst(t *testing.T) {
 		{name: "no alias, peer elsewhere, other orchestrator", h: found{exists: true, link: unnamed}, want: replace},
 		{name: "no alias, peer here under CNI_IFNAME", h: found{exists: true, link: unnamed, peerHere: true, peerName: "eth0"}, kubernetes: true, want: replace},
 		{name: "alias of another form counts as none", h: found{exists: true, link: foreign}, kubernetes: true, want: replace},
+		{name: "no alias, no pair", h: found{exists: true, link: link{index: 7, name: "cali1", kind: "bridge"}}, kubernetes: true, want: refuse},
+		{name: "no alias, the name is an alternative one", h: found{exists: true, link: link{index: 7, name: "uplink", kind: kindVeth}}, kubernetes: true, want: refuse},
 	}
 	for _, test := range tests {
 		t.Run("Linux/36/tableA/"+test.name, func(t *testing.T) {
-			req := dataplane.Request{Attachment: decideAttachment("own", "eth0"), Kubernetes: test.kubernetes}
+			req := dataplane.Request{Attachment: decideAttachment("own", "eth0"), Kubernetes: test.kubernetes, HostInterface: "cali1"}
 			if test.atStart != nil {
 				req.RecordAtStart = *test.atStart
 			}

@@ -168,6 +168,8 @@ func hostSysctls(hostName string, v4, v6 bool) []sysctl {
 		out = append(out,
 			sysctl{path: conf6 + "accept_dad", value: "0"},
 			sysctl{path: conf6 + "disable_ipv6", value: "0", lasting: true},
+			// From the MAC, whatever the host has as default: linux data plane 1.
+			sysctl{path: conf6 + "addr_gen_mode", value: "0", optional: true},
 			sysctl{path: conf6 + "proxy_ndp", value: "1", lasting: true},
 			sysctl{path: conf6 + "forwarding", value: "1", lasting: true})
 	}

@@ -32,6 +32,7 @@ func TestDesire(t *testing.T) {
 			{path: "ipv4/conf/cali1/forwarding", value: "1", lasting: true},
 			{path: "ipv6/conf/cali1/accept_dad", value: "0"},
 			{path: "ipv6/conf/cali1/disable_ipv6", value: "0", lasting: true},
+			{path: "ipv6/conf/cali1/addr_gen_mode", value: "0", optional: true},
 			{path: "ipv6/conf/cali1/proxy_ndp", value: "1", lasting: true},
 			{path: "ipv6/conf/cali1/forwarding", value: "1", lasting: true},
 			{path: "ipv6/conf/cali1/accept_ra", value: "0", optional: true},
@@ -70,7 +71,7 @@ func TestDesireOneFamily(t *testing.T) {
 		t.Errorf("a v4-only pod gets IPv6: %+v", v4)
 	}
 	v6 := desire(dataplane.Request{Addresses: []netip.Addr{netip.MustParseAddr("fd00::7")}, SkipHostRoutes: true}, "cali1")
-	if v6.v4 || v6.routesV4 != nil || len(v6.forwarding) != 1 || len(v6.host) != 5 || v6.hostRoutes != nil {
+	if v6.v4 || v6.routesV4 != nil || len(v6.forwarding) != 1 || len(v6.host) != 6 || v6.hostRoutes != nil {
 		t.Errorf("a v6-only pod gets IPv4, or a host route it must not have: %+v", v6)
 	}
 }

@@ -48,6 +48,10 @@ func (c *connecting) judgeExisting(ctx context.Context, want route, exists error
 	if !ok {
 		return fmt.Errorf("%w, but it was gone when looked for", exists)
 	}
+	if conflict.discard != "" {
+		return cnierr.New(cnierr.NetlinkRefused,
+			"the host already has route %s, which drops all packets to the address; have whoever made it (a BGP agent, for a block of one address) withdraw it", conflict)
+	}
 	return cnierr.New(cnierr.NetlinkRefused,
 		"the host already has route %s (%s); somebody else uses the address: remove that interface or release the address", conflict, c.describe(conflict.link))
 }
@@ -78,7 +82,7 @@ func listRoutes(ctx context.Context, sock rtnetlink, family int, filter *netlink
 	}
 	var routes []route
 	for _, l := range listed {
-		r := route{destination: prefixOf(l, family), gateway: addrOf(l.Gw), link: l.LinkIndex, scope: int(l.Scope)}
+		r := route{destination: prefixOf(l, family), gateway: addrOf(l.Gw), link: l.LinkIndex, scope: int(l.Scope), discard: discardOf(l)}
 		if len(l.MultiPath) == 0 {
 			routes = append(routes, r)
 		}
@@ -88,6 +92,20 @@ func listRoutes(ctx context.Context, sock rtnetlink, family int, filter *netlink
 		}
 	}
 	return routes, nil
+}
+
+// discardOf is the type of a listed route if it drops packets. For IPv6 the
+// kernel gives such a route the loopback as its interface.
+func discardOf(l netlink.Route) string {
+	switch l.Type {
+	case unix.RTN_BLACKHOLE:
+		return "blackhole"
+	case unix.RTN_UNREACHABLE:
+		return "unreachable"
+	case unix.RTN_PROHIBIT:
+		return "prohibit"
+	}
+	return ""
 }
 
 // prefixOf is the destination of a listed route; a default route has none.

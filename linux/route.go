@@ -17,6 +17,9 @@ type route struct {
 	gateway     netip.Addr
 	link        int
 	scope       int
+	// discard is the type of a route that drops packets, as ip-route(8) calls
+	// it; such a route has no interface.
+	discard string
 }
 
 // String describes the route the way ip-route(8) would.
@@ -28,6 +31,9 @@ func (r route) String() string {
 		scope = "link"
 	default:
 		scope = fmt.Sprint(r.scope)
+	}
+	if r.discard != "" {
+		return r.discard + " " + r.destination.String()
 	}
 	return fmt.Sprintf("%s scope %s, interface index %d", r.destination, scope, r.link)
 }

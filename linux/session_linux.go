@@ -2,6 +2,7 @@ package linux
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/vishvananda/netlink/nl"
@@ -209,21 +210,25 @@ func (s *session) namedLinks(ctx context.Context) ([]link, error) {
 	return links, nil
 }
 
-// nameAndAlias reads these attributes of a link message.
+// nameAndAlias reads these attributes of a link message. The library's parser
+// makes a list of all fifty, which takes as long as the kernel's dump of them.
 func nameAndAlias(message []byte) (link, error) {
 	header := nl.DeserializeIfInfomsg(message)
-	attributes, err := nl.ParseRouteAttr(message[header.Len():])
-	if err != nil {
-		return link{}, err
-	}
 	l := link{index: int(header.Index)}
-	for _, attribute := range attributes {
-		switch attribute.Attr.Type {
-		case unix.IFLA_IFNAME:
-			l.name = unix.ByteSliceToString(attribute.Value)
-		case unix.IFLA_IFALIAS:
-			l.alias = unix.ByteSliceToString(attribute.Value)
+	for rest := message[header.Len():]; len(rest) >= unix.SizeofRtAttr; {
+		size := int(nl.NativeEndian().Uint16(rest))
+		if size < unix.SizeofRtAttr || size > len(rest) {
+			return link{}, fmt.Errorf("attribute of %d bytes in a message with %d left: %w", size, len(rest), unix.EBADMSG)
 		}
+		value := rest[unix.SizeofRtAttr:size]
+		switch nl.NativeEndian().Uint16(rest[2:]) {
+		case unix.IFLA_IFNAME:
+			l.name = unix.ByteSliceToString(value)
+		case unix.IFLA_IFALIAS:
+			l.alias = unix.ByteSliceToString(value)
+			return l, nil // the name comes before it
+		}
+		rest = rest[min((size+unix.RTA_ALIGNTO-1)&^(unix.RTA_ALIGNTO-1), len(rest)):]
 	}
 	return l, nil
 }

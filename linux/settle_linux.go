@@ -56,6 +56,9 @@ func (s *session) settle(ctx context.Context, req dataplane.Request) (name strin
 	case useSecond:
 		name, second = req.SecondInterface, true
 		err = s.settleSecond(ctx, req)
+	case refuse:
+		err = cnierr.New(cnierr.NameTaken,
+			"host interface %s, the name for this pod, is interface %s, a %s that this plugin did not make; rename or remove it", name, first.link.name, first.link.kind)
 	}
 	if err == nil {
 		err = s.settlePodEnd(ctx, req)
