@@ -89,10 +89,7 @@ func play(t *testing.T, datastore string, seed uint64) {
 func (s *storm) end(t *testing.T) {
 	t.Helper()
 	for _, c := range s.containers {
-		c.lose()
-		if c.in(doubt) && !c.sandbox.gone {
-			s.removeSandbox(t, c.sandbox)
-		}
+		s.removeSandbox(t, c.sandbox)
 	}
 	s.collect(t)
 	s.host.nothingLeft(t)
@@ -139,11 +136,12 @@ func (s *storm) carryOut(t *testing.T, batch []action) {
 	}
 }
 
-// The codes of an address that the host has a route for, and of a host that
-// serves its running pods badly.
+// The codes of an address that the host has a route for, of a name that is
+// another's, and of a host that serves its running pods badly.
 const (
-	conflict = 111
-	limited  = 51
+	conflict  = 111
+	nameTaken = 116
+	limited   = 51
 )
 
 // excused are the failures that the contracts allow.
@@ -153,8 +151,18 @@ func (s *storm) excused(what action, o outcome, batch []action) bool {
 		return s.halfAdded(batch)
 	case what.verb == "ADD" && o.failure.Code == conflict:
 		return s.halfDeleted(o, batch)
+	case what.verb == "ADD" && o.failure.Code == nameTaken:
+		return s.predecessorHas(what, o)
 	}
 	return false
+}
+
+// predecessorHas: the name for a pod's second interface belongs to the pod's
+// last sandbox until that one's DEL (Linux data plane contract 9.1 A).
+func (s *storm) predecessorHas(what action, o outcome) bool {
+	return what.ifName == "net1" && slices.ContainsFunc(s.containers, func(c *container) bool {
+		return c != what.container && c.pod == what.container.pod && strings.Contains(o.failure.Msg, c.id+",")
+	})
 }
 
 // halfAdded: on the embedded datastore an ADD takes its address before it makes

@@ -103,6 +103,9 @@ func (r *runtime) newContainer(t *testing.T, pod string, shared *sandbox) *conta
 // removeSandbox destroys a container's namespace, with whatever is in it.
 func (r *runtime) removeSandbox(t *testing.T, s *sandbox) {
 	t.Helper()
+	if s.gone {
+		return
+	}
 	s.network.Remove(t)
 	s.gone = true
 	for _, c := range r.containers {
