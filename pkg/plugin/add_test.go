@@ -1,11 +1,8 @@
 package plugin
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,7 +12,6 @@ import (
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/dataplane"
 	"calico-cni/pkg/datastore"
-	"calico-cni/pkg/datastore/memory"
 	"calico-cni/pkg/invocation"
 	"calico-cni/pkg/model"
 	"calico-cni/pkg/workload"
@@ -211,84 +207,6 @@ func TestSecondInterface(t *testing.T) {
 	})
 }
 
-func TestExistingEndpoint(t *testing.T) {
-	t.Parallel()
-	t.Run("Network/34 no new address, network name appended", func(t *testing.T) {
-		t.Parallel()
-		n := newNode(t)
-		first := n.add()
-		again, err := n.runAdd(n.call(invocation.Add, n.config("name", "other")))
-		second := n.result(again, err)
-		if len(n.allocated()) != 1 || !second.IPs[0].Address.IP.Equal(first.IPs[0].Address.IP) {
-			t.Errorf("addresses %v, result %v", n.allocated(), second.IPs)
-		}
-		for _, endpoint := range n.endpoints() {
-			if !slices.Equal(endpoint.Spec.Profiles, []string{"net", "other"}) {
-				t.Errorf("profiles %v", endpoint.Spec.Profiles)
-			}
-		}
-		if adds := len(n.dataplane.requests); adds != 1 {
-			t.Errorf("networked %d times", adds)
-		}
-	})
-	t.Run("Network/35 a failed write keeps the address", func(t *testing.T) {
-		t.Parallel()
-		n := newNode(t)
-		n.add()
-		n.failWrites(model.KindWorkloadEndpoint)
-		_, err := n.runAdd(n.call(invocation.Add, n.config("name", "other")))
-		wantCode(t, err, cnierr.TryAgainLater)
-		if len(n.allocated()) != 1 || len(n.dataplane.links) != 1 {
-			t.Error("the address or the link is gone")
-		}
-	})
-	t.Run("Network/72 interface missing: networked again with its address", func(t *testing.T) {
-		t.Parallel()
-		n := newNode(t)
-		first := n.add()
-		clear(n.dataplane.inPod)
-		again := n.add()
-		if len(n.dataplane.requests) != 2 || len(n.allocated()) != 1 || !again.IPs[0].Address.IP.Equal(first.IPs[0].Address.IP) {
-			t.Errorf("%d times networked, addresses %v, result %v", len(n.dataplane.requests), n.allocated(), again.IPs)
-		}
-		n.del()
-		n.nothingLeft()
-	})
-	t.Run("Network/72 address not ours any more: as a first ADD", func(t *testing.T) {
-		t.Parallel()
-		n := newNode(t)
-		n.add()
-		clear(n.dataplane.inPod)
-		for _, family := range []model.Family{model.IPv4} {
-			for _, entry := range n.entries(datastore.ListBlocks{Family: family}) {
-				n.store.Uproot(entry.Key.Path())
-			}
-		}
-		for _, entry := range n.entries(datastore.ListHandles{}) {
-			n.store.Uproot(entry.Key.Path())
-		}
-		n.add()
-		if len(n.allocated()) != 1 || len(n.dataplane.requests) != 2 {
-			t.Errorf("allocated %v", n.allocated())
-		}
-	})
-	t.Run("Network/72 another interface: the recorded result", func(t *testing.T) {
-		t.Parallel()
-		n := newNode(t)
-		first := n.add()
-		second := n.add(ifName("eth1"))
-		if len(n.dataplane.requests) != 1 || second.Interfaces[1].Name != "eth0" || second.Interfaces[0].Name != first.Interfaces[0].Name {
-			t.Errorf("result %+v", second.Interfaces[1])
-		}
-		n.del(ifName("eth1"))
-		if len(n.allocated()) != 1 || len(n.endpoints()) != 1 {
-			t.Error("DEL of what was never networked took something")
-		}
-		n.del()
-		n.nothingLeft()
-	})
-}
-
 func TestPreviousResult(t *testing.T) {
 	t.Parallel()
 	previous := map[string]any{
@@ -400,67 +318,6 @@ exit 0`
 	}
 }
 
-func TestRecordRaces(t *testing.T) {
-	t.Parallel()
-	t.Run("a newer sandbox's record stays", func(t *testing.T) {
-		t.Parallel()
-		n := newNode(t)
-		n.add(inPod)
-		n.dataplane.links = map[string]workload.Attachment{}
-		n.dataplane.during = func() {
-			n.dataplane.during = nil
-			n.add(inPod, container("newer"))
-			n.dataplane.fail["Confirm"] = cnierr.New(cnierr.Overtaken, "the link is gone")
-		}
-		_, err := n.runAdd(n.call(invocation.Add, n.config(), inPod, container("late")))
-		wantCode(t, err, cnierr.Overtaken)
-		for _, endpoint := range n.endpoints() {
-			if endpoint.Spec.ContainerID != "newer" {
-				t.Errorf("the record names %s", endpoint.Spec.ContainerID)
-			}
-		}
-	})
-	t.Run("the record changes once: written on the new revision", func(t *testing.T) {
-		t.Parallel()
-		n := newNode(t)
-		n.add(inPod)
-		n.dataplane.during = func() {
-			n.dataplane.during = nil
-			n.touchEndpoint()
-		}
-		n.add(inPod, container("c2"))
-		for _, endpoint := range n.endpoints() {
-			if endpoint.Spec.ContainerID != "c2" {
-				t.Errorf("the record names %s", endpoint.Spec.ContainerID)
-			}
-		}
-	})
-	t.Run("the write's answer is lost", func(t *testing.T) {
-		t.Parallel()
-		n := newNode(t)
-		lost := false
-		n.store.SetHooks(memory.Hooks{After: func(_ context.Context, call memory.Call) error {
-			if call.IsWrite() && strings.Contains(call.String(), "WorkloadEndpoint") && !lost {
-				lost = true
-				return memory.LoseAnswer(call)
-			}
-			return nil
-		}})
-		n.add(inPod)
-		if len(n.endpoints()) != 1 || !lost {
-			t.Errorf("%d endpoints, lost %v", len(n.endpoints()), lost)
-		}
-	})
-}
-
-// touchEndpoint changes the revision of every endpoint.
-func (n *node) touchEndpoint() {
-	for _, entry := range n.entries(datastore.ListResources{Kind: model.KindWorkloadEndpoint}) {
-		value, _ := n.store.Raw(entry.Key.Path())
-		n.store.Plant(entry.Key.Path(), value)
-	}
-}
-
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	for _, change := range []func(*invocation.Call){inPod, func(*invocation.Call) {}} {
@@ -485,93 +342,6 @@ func TestBudget(t *testing.T) {
 				t.Errorf("%s: %d calls of the datastore, want %d: %v", step.name, got, step.want, n.store.Calls())
 			}
 		}
-	}
-}
-
-func TestUnknownMembersOfRecordSurvive(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	n.add(inPod)
-	for name := range n.endpoints() {
-		path := model.ResourceKey{Kind: model.KindWorkloadEndpoint, Namespace: "shop", Name: name}.Path()
-		value, _ := n.store.Raw(path)
-		n.store.Plant(path, strings.Replace(value, `"spec":{`, `"spec":{"qosControls":{"ingressBandwidth":7},`, 1))
-		n.add(inPod, container("c2"))
-		var after struct{ Spec map[string]json.RawMessage }
-		value, _ = n.store.Raw(path)
-		if err := json.Unmarshal([]byte(value), &after); err != nil {
-			t.Fatal(err)
-		}
-		if string(after.Spec["qosControls"]) != `{"ingressBandwidth":7}` {
-			t.Errorf("record %s", value)
-		}
-	}
-}
-
-// TestEmbeddedHostOfOtherIPAM: no block tells of the pods of another IPAM
-// plugin, which need the masquerading as well.
-func TestEmbeddedHostOfOtherIPAM(t *testing.T) {
-	t.Parallel()
-	for orchestrator, change := range map[string]func(*invocation.Call){"k8s": inPod, "cni": func(*invocation.Call) {}} {
-		t.Run(orchestrator, func(t *testing.T) {
-			t.Parallel()
-			n := newNode(t)
-			n.embedded = true
-			n.install("recorder", recorder)
-			conf := n.config("ipam", map[string]any{"type": "recorder"})
-			other := func(call *invocation.Call) { call.IfName = "eth1" }
-			for _, second := range []func(*invocation.Call){func(*invocation.Call) {}, other} {
-				if _, err := n.runAdd(n.call(invocation.Add, conf, change, container("c2"), second)); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if _, err := n.runAdd(n.call(invocation.Add, conf, container("c1"))); err != nil {
-				t.Fatal(err)
-			}
-			for _, left := range []struct {
-				call    *invocation.Call
-				present bool
-			}{
-				{n.call(invocation.Del, conf, container("c1")), true},
-				{n.call(invocation.Del, conf, change, container("c2"), other), true},
-				{n.call(invocation.Del, conf, change, container("c2")), false},
-			} {
-				if err := n.plugin.Del(deadline(t), left.call); err != nil {
-					t.Fatal(err)
-				}
-				if n.host.present != left.present {
-					t.Errorf("after DEL of %s %s the masquerading is there: %v", left.call.ContainerID, left.call.IfName, n.host.present)
-				}
-			}
-		})
-	}
-}
-
-func TestEmbeddedHost(t *testing.T) {
-	t.Parallel()
-	n := newNode(t)
-	n.embedded = true
-	n.put(datastore.Step{create(model.KindIPPool, "nat", &model.IPPool{Metadata: model.Metadata{Name: "nat"}, RawCIDR: "10.78.0.0/24", NATOutgoing: true})})
-	n.add()
-	n.add(container("c2"))
-	if !n.host.present || !slices.Contains(n.host.masquerade, NATPool{CIDR: netip.MustParsePrefix("10.78.0.0/24"), NATOutgoing: true}) {
-		t.Fatalf("masquerading %v", n.host.masquerade)
-	}
-	n.del()
-	if !n.host.present {
-		t.Error("the masquerading is gone while an address is in use")
-	}
-	n.host.present = false
-	err := n.plugin.Status(deadline(t), n.call(invocation.Status, n.config()))
-	wantCode(t, err, cnierr.LimitedConnectivity, "nftables")
-	n.host.present = true
-	n.del(container("c2"))
-	if n.host.present {
-		t.Error("the masquerading stays after the last address")
-	}
-	n.host.forwarding = cnierr.New(cnierr.LimitedConnectivity, "off")
-	if err := n.plugin.Status(deadline(t), n.call(invocation.Status, n.config())); err != nil {
-		t.Errorf("STATUS without pods: %v", err)
 	}
 }
 
