@@ -67,22 +67,23 @@ func (t table) ensure(ctx context.Context, pools []Pool) error {
 	return nil
 }
 
-// transaction replaces whatever the table holds.
+// transaction replaces the table, whatever it holds: a chain of our name that
+// is on another hook could not be changed into ours.
 func transaction(nft knftables.Interface, rules []rule) *knftables.Transaction {
 	tx := nft.NewTransaction()
 	// Adding first makes the deletion of a missing table no error.
 	tx.Add(&knftables.Table{})
+	tx.Delete(&knftables.Table{})
 	if len(rules) == 0 {
-		tx.Delete(&knftables.Table{})
 		return tx
 	}
+	tx.Add(&knftables.Table{})
 	tx.Add(&knftables.Chain{
 		Name:     chainName,
 		Type:     knftables.PtrTo(knftables.NATType),
 		Hook:     knftables.PtrTo(knftables.PostroutingHook),
 		Priority: knftables.PtrTo(knftables.SNATPriority),
 	})
-	tx.Flush(&knftables.Chain{Name: chainName})
 	for _, r := range rules {
 		tx.Add(&knftables.Rule{Chain: chainName, Rule: r.text, Comment: knftables.PtrTo(r.comment)})
 	}
@@ -103,6 +104,15 @@ func runNFT() (knftables.Interface, error) {
 		"masquerading for pools with natOutgoing: %w; nft must be 1.0.1 or later and run as root", err)
 }
 
+// works reports whether this is our chain, and where its rules are obeyed and
+// everything else passes.
+func works(chain *nftables.Chain) bool {
+	return chain.Table.Name == tableName && chain.Name == chainName && chain.Type == nftables.ChainTypeNAT &&
+		chain.Hooknum != nil && *chain.Hooknum == *nftables.ChainHookPostrouting &&
+		chain.Priority != nil && *chain.Priority == *nftables.ChainPriorityNATSource &&
+		(chain.Policy == nil || *chain.Policy == nftables.ChainPolicyAccept)
+}
+
 // readComments asks the kernel for the rules of our chain, in the network
 // namespace of the calling thread.
 func readComments() (found []string, exists bool, err error) {
@@ -117,6 +127,14 @@ func readComments() (found []string, exists bool, err error) {
 	}
 	if err != nil {
 		return nil, false, err
+	}
+	chains, err := conn.ListChainsOfTableFamily(nftables.TableFamilyINet)
+	if err != nil {
+		return nil, false, err
+	}
+	// We set no flag; a table may be switched off by one.
+	if ours.Flags != 0 || !slices.ContainsFunc(chains, works) {
+		return nil, true, nil
 	}
 	rules, err := conn.GetRules(ours, &nftables.Chain{Name: chainName, Table: ours})
 	if err != nil {
