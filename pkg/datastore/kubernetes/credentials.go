@@ -130,15 +130,8 @@ func serverURL(c cluster) (*url.URL, error) {
 func (a *access) secure(picked chosen) error {
 	c, u := picked.cluster, picked.user
 	a.tls = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: c.SkipVerify, ServerName: c.TLSServerName}
-	authority, err := content(c.CAFile, c.CAData, "certificate authority", picked.file)
-	if err != nil {
+	if err := a.trust(c, picked.file); err != nil {
 		return err
-	}
-	if len(authority) > 0 && !c.SkipVerify {
-		a.tls.RootCAs = x509.NewCertPool()
-		if !a.tls.RootCAs.AppendCertsFromPEM(authority) {
-			return fmt.Errorf("%s holds no certificate authority in PEM form", describeFile(orFile(c.CAFile, picked.file)))
-		}
 	}
 	certificate, err := content(u.CertFile, u.CertData, "client certificate", picked.file)
 	if err != nil || len(certificate) == 0 {
@@ -156,6 +149,23 @@ func (a *access) secure(picked chosen) error {
 	a.file = orFile(u.CertFile, picked.file)
 	if pair.Leaf != nil {
 		a.ends = pair.Leaf.NotAfter
+	}
+	return nil
+}
+
+// trust sets the authority that the server's certificate must verify by;
+// without one it is the system's.
+func (a *access) trust(c cluster, kubeconfig string) error {
+	if c.SkipVerify || c.CAFile == "" && c.CAData == "" {
+		return nil
+	}
+	authority, err := content(c.CAFile, c.CAData, "certificate authority", kubeconfig)
+	if err != nil {
+		return err
+	}
+	a.tls.RootCAs = x509.NewCertPool()
+	if !a.tls.RootCAs.AppendCertsFromPEM(authority) {
+		return fmt.Errorf("%s holds no certificate authority in PEM form", describeFile(orFile(c.CAFile, kubeconfig)))
 	}
 	return nil
 }
