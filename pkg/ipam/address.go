@@ -213,8 +213,9 @@ type Allocation struct {
 	Sequence uint64
 }
 
-// AddressesByHandle returns the addresses that a handle holds, by block. A
-// handle that does not exist is datastore.ErrNotFound.
+// AddressesByHandle returns the addresses that a handle holds, by block;
+// blocks that cannot be read are passed over (IPAM contract 6). A handle that
+// does not exist is datastore.ErrNotFound.
 func (a *Allocator) AddressesByHandle(ctx context.Context, id string) ([]netip.Addr, error) {
 	allocations, err := a.AllocationsByHandle(ctx, id)
 	var addresses []netip.Addr
@@ -242,7 +243,7 @@ func (a *Allocator) AllocationsByHandle(ctx context.Context, id string) ([]Alloc
 	if len(cidrs) == 0 {
 		return nil, nil
 	}
-	if err := e.read(ctx, blockGets(cidrs)...); err != nil {
+	if err := e.readPassing(ctx, blockGets(cidrs)...); err != nil {
 		return nil, err
 	}
 	var found []Allocation

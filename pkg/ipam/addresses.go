@@ -200,6 +200,17 @@ func (d *addressRelease) unreadHandles() []datastore.Query {
 	return queries
 }
 
+// stillHeld is how many addresses of the block a handle holds after the
+// release.
+func (d *addressRelease) stillHeld(id string) int {
+	block := d.facts.blocks[d.block].value
+	if block == nil {
+		return 0
+	}
+	held := slices.DeleteFunc(block.Held(id), func(ordinal int) bool { return slices.Contains(d.ordinals, ordinal) })
+	return len(held)
+}
+
 // countDown lessens the handles. One that does not count the block, or too
 // little, is only kept from falling below nothing.
 func (d *addressRelease) countDown(p *plan) {
@@ -212,6 +223,10 @@ func (d *addressRelease) countDown(p *plan) {
 			p.guards = append(p.guards, edit{key: model.HandleKey{ID: id}, revision: known.revision})
 			continue
 		}
-		p.handles = append(p.handles, handleEdit(id, lessened(known.value, map[netip.Prefix]int{d.block: d.counts[id]}), known.revision))
+		left := lessened(known.value, map[netip.Prefix]int{d.block: d.counts[id]})
+		if held := d.stillHeld(id); held > left.Blocks[d.block] {
+			left.Blocks[d.block] = held // it counted too little
+		}
+		p.handles = append(p.handles, handleEdit(id, left, known.revision))
 	}
 }

@@ -57,7 +57,9 @@ type affinityRelease struct {
 }
 
 func (d *affinityRelease) queries() []datastore.Query {
-	queries := gets([]model.Key{d.key, model.BlockKey{CIDR: d.key.CIDR}})
+	// The configuration, because an address that cools down makes the block
+	// non-empty.
+	queries := gets([]model.Key{model.IPAMConfigKey{}, d.key, model.BlockKey{CIDR: d.key.CIDR}})
 	if d.unlessSelected {
 		queries = append(queries, datastore.Get{Key: model.ResourceKey{Kind: model.KindNode, Name: d.key.Host}},
 			datastore.ListResources{Kind: model.KindIPPool})
@@ -245,16 +247,26 @@ func (a *Allocator) releaseAll(ctx context.Context, wanted func(model.AffinityKe
 	return errors.Join(failures...)
 }
 
-// RemoveHost ends all claims of a host, empty or not. It frees no address.
+// RemoveHost ends all claims of a host, empty or not, and removes what old
+// releases left in etcd to mark it. It frees no address.
 func (a *Allocator) RemoveHost(ctx context.Context, host string) error {
-	return a.ReleaseHostAffinities(ctx, model.AffinityHost, host, false)
+	if err := a.ReleaseHostAffinities(ctx, model.AffinityHost, host, false); err != nil || !a.store.Transactional() {
+		return err
+	}
+	remove := datastore.Step{datastore.Remove(model.HostMarkerKey{Host: host}, datastore.Any)}
+	_, err := a.store.Write(ctx, remove)
+	if unknownOutcome(err) {
+		_, err = a.store.Write(ctx, remove) // whatever is there goes: it may be repeated
+	}
+	return err
 }
 
 // ClaimAffinity claims the blocks inside cidr for a host and tells which it
 // got (IPAM contract 6).
 func (a *Allocator) ClaimAffinity(ctx context.Context, cidr netip.Prefix, host string) (claimed, failed []netip.Prefix, err error) {
 	e := a.engine(host)
-	if err := e.read(ctx, datastore.ListResources{Kind: model.KindIPPool}); err != nil {
+	err = e.read(ctx, datastore.Get{Key: model.IPAMConfigKey{}}, datastore.ListResources{Kind: model.KindIPPool})
+	if err != nil {
 		return nil, nil, err
 	}
 	p, err := poolForBlocks(e.facts.pools, cidr)

@@ -42,10 +42,11 @@ func (a *Allocator) Assign(ctx context.Context, r Request) (Result, error) {
 	}
 	d := &assignment{request: &r, facts: e.facts, transactional: a.store.Transactional()}
 	err := e.run(ctx, d.decide)
-	if err == nil {
+	failed := err != nil
+	if !failed {
 		err = d.refused
 	}
-	if err != nil && (len(r.families()) > 1 || d.refused == nil) {
+	if err != nil && (failed || len(r.families()) > 1) {
 		if undone := e.undo(ctx, r.HandleID, r.Attributes); undone != nil {
 			err = errors.Join(err, undone)
 		}

@@ -10,9 +10,35 @@ import (
 	"calico-cni/pkg/model"
 )
 
-// maxMutations keeps a transaction well below the 128 operations that an etcd
-// server accepts.
-const maxMutations = 96
+// maxMutations keeps a transaction well below the 128 operations, and maxBytes
+// below the 1.5 MiB, that an etcd server accepts. One block can be as large as
+// maxBytes.
+const (
+	maxMutations = 96
+	maxBytes     = 1400 << 10
+)
+
+// largeDraft is how much a draft holds before it must not grow: whatever block
+// comes next must fit.
+const largeDraft = 96 << 10
+
+// weight estimates how many bytes a block takes when it is written.
+func weight(b *model.Block) int {
+	if b == nil {
+		return 0
+	}
+	const perAddress, perAttribute, perMember = 12, 40, 8
+	bytes := perAddress*b.Size() + 30*len(b.SequenceForAllocation)
+	for _, attribute := range b.Attributes {
+		bytes += perAttribute + len(attribute.HandleID)
+		for _, owner := range []map[string]string{attribute.Owner, attribute.AlternateOwner} {
+			for name, value := range owner {
+				bytes += perMember + len(name) + len(value)
+			}
+		}
+	}
+	return bytes
+}
 
 // draft is a plan in the making: copies of the blocks and the handle with the
 // edits made so far.
@@ -23,7 +49,8 @@ type draft struct {
 	blocks   map[netip.Prefix]*blockDraft
 	order    []netip.Prefix
 	guards   map[model.Key]datastore.Revision
-	size     int
+	// size counts mutations and guards, bytes what they weigh.
+	size, bytes int
 }
 
 type blockDraft struct {
@@ -85,6 +112,7 @@ func (d *draft) add(cidr netip.Prefix, b *blockDraft) *blockDraft {
 	d.blocks[cidr] = b
 	d.order = append(d.order, cidr)
 	d.size += 2
+	d.bytes += weight(b.value)
 	return b
 }
 
@@ -96,7 +124,9 @@ func (d *draft) allocate(b *blockDraft, count int) []netip.Addr {
 }
 
 // full reports whether one transaction should hold no more.
-func (d *draft) full() bool { return d.size+2*coveringHostBits > maxMutations }
+func (d *draft) full() bool {
+	return d.size+2*coveringHostBits > maxMutations || d.bytes > largeDraft
+}
 
 // holds reports whether the draft has edited or claimed a block.
 func (d *draft) holds(cidr netip.Prefix) bool { return d.blocks[cidr] != nil }
@@ -140,9 +170,10 @@ func (d *draft) countInHandle(p *plan) {
 		handle.Blocks = map[netip.Prefix]int{}
 	}
 	for cidr, taken := range p.taken {
-		handle.Blocks[cidr] += len(taken)
+		// At least what the block holds: an earlier count may have been lost.
+		handle.Blocks[cidr] = max(handle.Blocks[cidr]+len(taken), len(d.blocks[cidr].value.Held(d.handleID)))
 	}
-	if known.value != nil && maps.Equal(handle.Blocks, known.value.Blocks) {
+	if known.value == nil && len(handle.Blocks) == 0 || known.value != nil && maps.Equal(handle.Blocks, known.value.Blocks) {
 		return
 	}
 	p.handles = []edit{handleEdit(d.handleID, handle, known.revision)}

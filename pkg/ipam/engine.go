@@ -164,7 +164,7 @@ func (e *engine) write(ctx context.Context, p *plan) error {
 		return err
 	}
 	if !e.facts.learnConflict(conflict, p.keys()) {
-		if err := e.read(ctx, gets(p.keys())...); err != nil {
+		if err := e.fetch(ctx, gets(p.keys())...); err != nil {
 			return err
 		}
 	}

@@ -64,6 +64,7 @@ func (d *handleRelease) decide() (decision, error) {
 	var out decision
 	p := &plan{takesBack: true}
 	edited := map[netip.Prefix]*model.Block{}
+	size := 0
 	for _, id := range d.ids {
 		handle := d.facts.handles[id]
 		left := &model.Handle{}
@@ -75,7 +76,11 @@ func (d *handleRelease) decide() (decision, error) {
 				out.needs = append(out.needs, datastore.Get{Key: model.BlockKey{CIDR: cidr}})
 				continue
 			}
-			if out.more = out.more || len(edited) >= maxMutations/2; out.more {
+			if !d.concerns(cidr, id, left) {
+				continue
+			}
+			if size += weight(d.facts.blocks[cidr].value); len(edited) > 0 && size > maxBytes || len(edited) >= maxMutations/2 {
+				out.more = true
 				break
 			}
 			edited[cidr] = d.free(edited[cidr], cidr, id, left)
@@ -103,6 +108,18 @@ func (d *handleRelease) blocksOf(id string, handle *model.Handle) []netip.Prefix
 		all[cidr] = true
 	}
 	return sortedPrefixes(all)
+}
+
+// concerns reports whether there is anything to do about a block: the handle
+// counts it, or it holds addresses that are to be released.
+func (d *handleRelease) concerns(cidr netip.Prefix, id string, handle *model.Handle) bool {
+	if _, counted := handle.Blocks[cidr]; counted {
+		return true
+	}
+	block := d.facts.blocks[cidr].value
+	return block != nil && slices.ContainsFunc(block.Held(id), func(ordinal int) bool {
+		return d.stale == nil || d.stale(block.HolderOf(ordinal))
+	})
 }
 
 func distinct(queries []datastore.Query) []datastore.Query {

@@ -93,7 +93,8 @@ func (a *Allocator) findStale(ctx context.Context, r *GCRequest) (map[string][]n
 	return found, nil
 }
 
-// searchOwnBlocks reads the host's own blocks, some at a time.
+// searchOwnBlocks reads the host's own blocks, some at a time. Those that make
+// no sense are reported, and keep nothing in the others.
 func (a *Allocator) searchOwnBlocks(ctx context.Context, r *GCRequest, found map[string][]netip.Prefix) error {
 	e := a.engine(r.Host)
 	err := e.read(ctx, datastore.Get{Key: model.IPAMConfigKey{}}, ownAffinities(r.Host, model.IPv4), ownAffinities(r.Host, model.IPv6))
@@ -105,17 +106,21 @@ func (a *Allocator) searchOwnBlocks(ctx context.Context, r *GCRequest, found map
 		size = ownBatch
 	}
 	own := append(e.facts.own(model.IPv4), e.facts.own(model.IPv6)...)
+	var failures []error
 	for batch := range slices.Chunk(own, size) {
-		if err := e.read(ctx, blockGets(batch)...); err != nil {
-			return err
+		if err := e.readPassing(ctx, blockGets(batch)...); err != nil {
+			return errors.Join(append(failures, err)...)
 		}
 		for _, cidr := range batch {
+			if e.facts.unreadable[cidr] {
+				failures = append(failures, fmt.Errorf("block %s cannot be read", cidr))
+			}
 			for _, id := range r.staleIn(e.facts.blocks[cidr].value) {
 				found[id] = append(found[id], cidr)
 			}
 		}
 	}
-	return nil
+	return errors.Join(failures...)
 }
 
 // staleIn returns the ids that hold stale allocations in a block.

@@ -27,6 +27,10 @@ type AffinityKey struct {
 	CIDR netip.Prefix
 }
 
+// HostMarkerKey is the key by which old releases marked a host that had
+// blocks. It is only ever deleted.
+type HostMarkerKey struct{ Host string }
+
 // HandleKey is the key of a handle.
 type HandleKey struct{ ID string }
 
@@ -124,6 +128,11 @@ func (k AffinityKey) String() string {
 }
 
 // Path implements Key.
+func (k HostMarkerKey) Path() string { return AffinityTypePrefix(AffinityHost) + k.Host }
+
+func (k HostMarkerKey) String() string { return "marker of host " + k.Host }
+
+// Path implements Key.
 func (k HandleKey) Path() string { return handleRoot + k.ID }
 
 func (k HandleKey) String() string { return "handle " + k.ID }
@@ -173,6 +182,9 @@ func parseBlockPath(rest string) (Key, bool) {
 
 func parseAffinityPath(rest string) (Key, bool) {
 	parts := strings.Split(rest, "/")
+	if len(parts) == 2 && parts[0] == AffinityHost {
+		return HostMarkerKey{Host: parts[1]}, parts[1] != ""
+	}
 	if len(parts) != 5 || parts[3] != "block" || parts[1] == "" {
 		return nil, false
 	}

@@ -18,6 +18,7 @@ func TestPaths(t *testing.T) {
 		"/calico/ipam/v2/host/worker-b/ipv4/block/10.77.3.64-26":                   model.AffinityKey{Type: "host", Host: "worker-b", CIDR: prefix("10.77.3.64/26")},
 		"/calico/ipam/v2/virtual/load-balancer/ipv6/block/fd00::-122":              model.AffinityKey{Type: "virtual", Host: "load-balancer", CIDR: prefix("fd00::/122")},
 		"/calico/ipam/v2/@/Worker-B/ipv4/block/10.77.3.64-26":                      model.AffinityKey{Type: "@", Host: "Worker-B", CIDR: prefix("10.77.3.64/26")},
+		"/calico/ipam/v2/host/worker-b":                                            model.HostMarkerKey{Host: "worker-b"},
 		"/calico/ipam/v2/handle/Net-A.ABC":                                         model.HandleKey{ID: "Net-A.ABC"},
 		"/calico/ipam/v2/handle/net.abc\r junk":                                    model.HandleKey{ID: "net.abc\r junk"},
 		"/calico/ipam/v2/config":                                                   model.IPAMConfigKey{},
@@ -43,7 +44,8 @@ func TestPathsOfNothing(t *testing.T) {
 		"",
 		"/calico/ipam/v2/",
 		"/calico/ipam/v2/config/",
-		"/calico/ipam/v2/host/worker-b", // a legacy host marker
+		"/calico/ipam/v2/host/",
+		"/calico/ipam/v2/virtual/load-balancer",
 		"/calico/ipam/v2/handle/",
 		"/calico/ipam/v2/handle/a/b",
 		"/calico/ipam/v2/assignment/ipv4/block/10.77.3.64",       // no length

@@ -79,7 +79,7 @@ func (s *Store) Write(ctx context.Context, steps ...datastore.Step) (datastore.W
 
 func (s *Store) apply(ctx context.Context, transaction keyspace.Transaction) (datastore.Written, error) {
 	var revision uint64 // not 0 once only the commit is left
-	var refused error
+	var refused *datastore.ConflictError
 	transact := s.file.update
 	if len(transaction.Changes) == 0 {
 		transact = s.file.view
@@ -89,8 +89,11 @@ func (s *Store) apply(ctx context.Context, transaction keyspace.Transaction) (da
 		if err != nil {
 			return err
 		}
-		if refused = transaction.Check(current); refused != nil || len(transaction.Changes) == 0 {
+		if refused = transaction.Check(current); refused != nil {
 			return refused
+		}
+		if len(transaction.Changes) == 0 {
+			return nil
 		}
 		revision, err = change(bucket, transaction)
 		return err
@@ -100,18 +103,11 @@ func (s *Store) apply(ctx context.Context, transaction keyspace.Transaction) (da
 	case err == nil:
 		return transaction.Written(datastore.Revision(strconv.FormatUint(revision, 10))), nil
 	case refused != nil:
-		return nil, s.refusal(doing, refused)
+		return nil, refused
 	case revision != 0 && s.mayHold(ctx, revision):
 		return nil, s.file.outcomeUnknown(doing, err)
 	}
 	return nil, s.file.unavailable(doing, err)
-}
-
-func (s *Store) refusal(doing string, refused error) error {
-	if conflict, ok := refused.(*datastore.ConflictError); ok {
-		return conflict
-	}
-	return s.file.unavailable(doing, refused)
 }
 
 // mayHold looks, after a failed commit, whether the file holds it all the

@@ -8,6 +8,8 @@ import (
 
 	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/datastore/contracttest"
+	"calico-cni/pkg/datastore/keyspace"
+	"calico-cni/pkg/model"
 	"calico-cni/test/etcdtest"
 )
 
@@ -53,4 +55,19 @@ func within(t *testing.T, limit time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// TestNoRevision: what no object can have as its revision is a mistake of the
+// caller; a server would take 0 for absence.
+func TestNoRevision(t *testing.T) {
+	t.Parallel()
+	for _, revision := range []datastore.Revision{"0", "-1", "x"} {
+		transaction, err := keyspace.Compile(keyspace.Identify, datastore.Step{datastore.Put(handleKey, &model.Handle{}, revision)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := requestOf(transaction); err == nil {
+			t.Errorf("revision %q is accepted", revision)
+		}
+	}
 }

@@ -64,8 +64,9 @@ func comparisonOf(guard keyspace.Guard) (clientv3.Cmp, error) {
 	if guard.Revision == datastore.Absent {
 		return clientv3.Compare(clientv3.Version(guard.Path), "=", 0), nil
 	}
+	// A server takes 0 for the revision of what does not exist.
 	revision, err := strconv.ParseInt(string(guard.Revision), 10, 64)
-	if err != nil {
+	if err != nil || revision <= 0 {
 		return clientv3.Cmp{}, fmt.Errorf("%s: %q is no revision of etcd", guard.Key, guard.Revision)
 	}
 	return clientv3.Compare(clientv3.ModRevision(guard.Path), "=", revision), nil
@@ -79,12 +80,8 @@ func (s *Store) conflict(doing string, transaction keyspace.Transaction, respons
 			current[path] = keyspace.Record{Path: path, Value: kv.Value, Revision: revisionOf(kv.ModRevision)}
 		}
 	}
-	err := transaction.Check(current)
-	if conflict, ok := err.(*datastore.ConflictError); ok {
+	if conflict := transaction.Check(current); conflict != nil {
 		return conflict
 	}
-	if err == nil {
-		err = errors.New("the server refused guards that hold")
-	}
-	return s.failure(doing, 0, false, err)
+	return s.failure(doing, 0, false, errors.New("the server refused guards that hold"))
 }

@@ -118,13 +118,12 @@ func checkRevision(m datastore.Mutation) error {
 }
 
 // Check compares the guards with the records that exist of their keys. It
-// returns nil if all hold, a *datastore.ConflictError if one does not, and
-// another error if what is there now cannot be decoded.
-func (t Transaction) Check(current map[string]Record) error {
+// returns nil if all hold.
+func (t Transaction) Check(current map[string]Record) *datastore.ConflictError {
 	for _, guard := range t.Guards {
 		record, exists := current[guard.Path]
 		if kind := guard.failure(record.Revision, exists); kind != nil {
-			return t.conflict(kind, guard.Key, current)
+			return &datastore.ConflictError{Kind: kind, Key: guard.Key, Current: t.entries(current)}
 		}
 	}
 	return nil
@@ -144,8 +143,10 @@ func (g Guard) failure(revision datastore.Revision, exists bool) error {
 	return nil
 }
 
-func (t Transaction) conflict(kind error, key model.Key, current map[string]Record) error {
-	conflict := &datastore.ConflictError{Kind: kind, Key: key, Current: map[model.Key]datastore.Entry{}}
+// entries are what exists of the guarded keys, or nil if one of them cannot be
+// decoded: who needs that one meets the error when reading it.
+func (t Transaction) entries(current map[string]Record) map[model.Key]datastore.Entry {
+	entries := map[model.Key]datastore.Entry{}
 	for _, guard := range t.Guards {
 		record, exists := current[guard.Path]
 		if !exists {
@@ -153,11 +154,11 @@ func (t Transaction) conflict(kind error, key model.Key, current map[string]Reco
 		}
 		entry, err := decodeRecord(guard.Key, record)
 		if err != nil {
-			return err
+			return nil
 		}
-		conflict.Current[guard.Key] = entry
+		entries[guard.Key] = entry
 	}
-	return conflict
+	return entries
 }
 
 // Written gives the keys that were created or updated their new revision.

@@ -65,11 +65,8 @@ func (d *data) scan(r keyspace.Range) (records []keyspace.Record, more bool) {
 func (d *data) apply(t keyspace.Transaction) (datastore.Written, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := t.Check(d.records); err != nil {
-		if conflict, ok := err.(*datastore.ConflictError); ok {
-			return nil, conflict
-		}
-		return nil, undecodable("what is there now", err)
+	if conflict := t.Check(d.records); conflict != nil {
+		return nil, conflict
 	}
 	d.revision++
 	for _, change := range t.Changes {
