@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -125,6 +126,45 @@ func TestRoutesOfBGPAgents(t *testing.T) {
 			wantList(t, "interfaces left", append(n.names(), pod.names()...))
 		})
 	}
+}
+
+// TestAddressInUse: a route of another metric, or of the host itself, says as
+// well as one like ours that the address is in use.
+func TestAddressInUse(t *testing.T) {
+	t.Parallel()
+	for _, address := range []netip.Addr{podV4, podV6} {
+		prefix := netip.PrefixFrom(address, address.BitLen())
+		t.Run("another interface, another metric, "+address.String(), func(t *testing.T) {
+			t.Parallel()
+			n, pod := newNode(t), newPlace(t)
+			n.setUp(n.link(uplinkName))
+			n.addRoute(&netlink.Route{LinkIndex: n.link(uplinkName).Attrs().Index, Dst: ipNet(prefix), Priority: 50})
+			_, err := n.add(request(pod, "c1", withAddresses(address)))
+			wantCode(t, err, cnierr.NetlinkRefused, prefix.String(), uplinkName)
+			wantList(t, "interfaces left", append(n.names(), pod.names()...))
+		})
+		t.Run("the host's own, "+address.String(), func(t *testing.T) {
+			t.Parallel()
+			n, pod := newNode(t), newPlace(t)
+			must(t, n.handle.LinkSetUp(n.link("lo")))
+			must(t, n.handle.AddrAdd(n.link("lo"), &netlink.Addr{IPNet: ipNet(prefix)}))
+			_, err := n.add(request(pod, "c1", withAddresses(address)))
+			wantCode(t, err, cnierr.NetlinkRefused, prefix.String(), "the host's own", "lo")
+			wantList(t, "interfaces left", append(n.names(), pod.names()...))
+		})
+	}
+	t.Run("in another table, or through a gateway", func(t *testing.T) {
+		t.Parallel()
+		n, pod := newNode(t), newPlace(t)
+		uplink := n.link(uplinkName)
+		n.setUp(uplink)
+		must(t, n.handle.AddrAdd(uplink, &netlink.Addr{IPNet: ipNet(netip.MustParsePrefix("192.0.2.1/24"))}))
+		address := ipNet(netip.PrefixFrom(podV4, 32))
+		n.addRoute(&netlink.Route{LinkIndex: uplink.Attrs().Index, Dst: address, Table: 100})
+		n.addRoute(&netlink.Route{Dst: address, Gw: net.IP{192, 0, 2, 2}, Priority: 32, Protocol: unix.RTPROT_BIRD})
+		n.mustAdd(request(pod, "c1"))
+		n.mustAgree(request(pod, "c1"))
+	})
 }
 
 // TestLinkLocalDefaults: administrators choose how link-local addresses are

@@ -18,7 +18,10 @@ import (
 func (c *connecting) routeOnHost(ctx context.Context) error {
 	for _, want := range c.want.hostRoutes {
 		want.link = c.hostIndex
-		err := c.host.RouteAdd(routeRequest(want))
+		err := c.unlessUsed(ctx, want)
+		if err == nil {
+			err = c.host.RouteAdd(routeRequest(want))
+		}
 		if errors.Is(err, unix.EEXIST) {
 			err = c.judgeExisting(ctx, want, err)
 		}
@@ -27,6 +30,47 @@ func (c *connecting) routeOnHost(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// unlessUsed fails if the very address is on another interface of the host or
+// is the host's own. A route with another metric does not keep ours from being
+// added: ours would then take its traffic, or get none. The best match of the
+// kernel is only a hint, because old kernels tell every match as one of the
+// address alone; but it spares the list, which is long on a node full of pods.
+// Routes through a gateway may be stale ones to a node that had the address.
+func (c *connecting) unlessUsed(ctx context.Context, want route) error {
+	hint, err := c.host.RouteGetWithOptions(want.destination.Addr().AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
+	if err != nil || len(hint) == 0 || hint[0].LinkIndex == c.hostIndex {
+		return nil // no route is as good as any
+	}
+	family, table := familyOf(want.destination), hint[0].Table
+	if hint[0].Type == unix.RTN_LOCAL {
+		// The kernel keeps both tables in one until there are rules.
+		table = unix.RT_TABLE_LOCAL
+	}
+	bits := prefixOf(hint[0], family).Bits()
+	if bits != want.destination.Bits() || table != unix.RT_TABLE_MAIN && table != unix.RT_TABLE_LOCAL {
+		return nil
+	}
+	all, err := listRoutes(ctx, c.host, family, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
+	if err != nil {
+		return fmt.Errorf("listing the routes of the host: %w", err)
+	}
+	for _, r := range all {
+		if r.sameDestination(want) && r.link != want.link && !r.gateway.IsValid() && r.discard == "" {
+			return c.errUsed(r, table)
+		}
+	}
+	return nil
+}
+
+func (c *connecting) errUsed(conflict route, table int) error {
+	if table == unix.RT_TABLE_LOCAL {
+		return cnierr.New(cnierr.NetlinkRefused,
+			"the address is the host's own (%s); take it off that interface, or out of the pools", c.describe(conflict.link))
+	}
+	return cnierr.New(cnierr.NetlinkRefused,
+		"the host already has route %s (%s); somebody else uses the address: remove that interface or release the address", conflict, c.describe(conflict.link))
 }
 
 // judgeExisting accepts a route that is already what is wanted.
@@ -52,8 +96,7 @@ func (c *connecting) judgeExisting(ctx context.Context, want route, exists error
 		return cnierr.New(cnierr.NetlinkRefused,
 			"the host already has route %s, which drops all packets to the address; have whoever made it (a BGP agent, for a block of one address) withdraw it", conflict)
 	}
-	return cnierr.New(cnierr.NetlinkRefused,
-		"the host already has route %s (%s); somebody else uses the address: remove that interface or release the address", conflict, c.describe(conflict.link))
+	return c.errUsed(conflict, unix.RT_TABLE_MAIN)
 }
 
 // describe names an interface of the host and the owner its alias tells.

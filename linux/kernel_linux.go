@@ -24,6 +24,7 @@ type rtnetlink interface {
 	AddrAdd(netlink.Link, *netlink.Addr) error
 	AddrList(link netlink.Link, family int) ([]netlink.Addr, error)
 	RouteAdd(*netlink.Route) error
+	RouteGetWithOptions(destination net.IP, options *netlink.RouteGetOptions) ([]netlink.Route, error)
 	RouteListFiltered(family int, filter *netlink.Route, mask uint64) ([]netlink.Route, error)
 	GetNetNsIdByFd(fd int) (int, error)
 	// Execute sends a request of our own and returns the answers of that type.

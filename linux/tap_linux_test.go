@@ -120,6 +120,13 @@ func (t *tap) RouteAdd(r *netlink.Route) error {
 	return t.unless("RouteAdd", func() error { return t.rtnetlink.RouteAdd(r) })
 }
 
+func (t *tap) RouteGetWithOptions(destination net.IP, options *netlink.RouteGetOptions) ([]netlink.Route, error) {
+	if err := t.before("RouteGet"); err != nil {
+		return nil, err
+	}
+	return t.rtnetlink.RouteGetWithOptions(destination, options)
+}
+
 func (t *tap) RouteListFiltered(family int, f *netlink.Route, mask uint64) ([]netlink.Route, error) {
 	if err := t.before("RouteList"); err != nil {
 		return nil, err
