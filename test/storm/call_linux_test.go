@@ -89,7 +89,7 @@ func (h *host) execute(t *testing.T, c call) (outcome, error) {
 	var o outcome
 	var stdout, stderr bytes.Buffer
 	cmd := h.command("calico")
-	cmd.Env = append(cmd.Env, "CNI_COMMAND="+c.verb, "CNI_PATH="+h.where.plugins,
+	cmd.Env = append(cmd.Env, "CNI_COMMAND="+c.verb, "CNI_PATH="+h.plugins,
 		"CNI_CONTAINERID="+c.container, "CNI_IFNAME="+c.ifName, "CNI_NETNS="+c.netns, "CNI_ARGS="+c.args)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &stdout, &stderr
 	begin := time.Now()
@@ -112,7 +112,7 @@ func (h *host) execute(t *testing.T, c call) (outcome, error) {
 
 // command runs an executable of the pair on the host.
 func (h *host) command(name string, arguments ...string) *exec.Cmd {
-	cmd := exec.Command(h.where.launch, append([]string{"-root", h.root, filepath.Join(h.where.plugins, name)}, arguments...)...)
+	cmd := exec.Command(h.where.launch, append([]string{"-root", h.root, filepath.Join(h.plugins, name)}, arguments...)...)
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS}
 	cmd.WaitDelay = 10 * time.Second

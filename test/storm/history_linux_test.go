@@ -39,7 +39,7 @@ const (
 	auditEvery = 10
 )
 
-// TestHistory plays random histories on both datastores.
+// TestHistory plays random histories on hosts of every kind.
 func TestHistory(t *testing.T) {
 	t.Parallel()
 	rounds := number(t, roundsVariable, 1)
@@ -48,24 +48,21 @@ func TestHistory(t *testing.T) {
 		seed = uint64(time.Now().UnixNano())
 	}
 	for round := range rounds {
-		for _, datastore := range []string{"embedded", "etcd"} {
-			t.Run(fmt.Sprintf("%s %d", datastore, round), func(t *testing.T) {
-				// With one round each the two datastores' storms mix.
+		for _, kind := range []string{embedded, etcd, executed} {
+			t.Run(fmt.Sprintf("%s %d", kind, round), func(t *testing.T) {
+				// With one round each the storms mix.
 				if rounds == 1 {
 					t.Parallel()
 				}
-				play(t, datastore, seed+round)
+				play(t, kind, seed+round)
 			})
 		}
 	}
 }
 
 // play carries out the history of a seed.
-func play(t *testing.T, datastore string, seed uint64) {
-	h := newHost(t)
-	if datastore == "etcd" {
-		h.onEtcd(t)
-	}
+func play(t *testing.T, kind string, seed uint64) {
+	h := newHostOf(t, kind)
 	s := &storm{runtime: &runtime{host: h}}
 	plan := &planner{runtime: s.runtime, random: rand.New(rand.NewPCG(seed, 0))}
 	t.Cleanup(func() {

@@ -26,9 +26,33 @@ type host struct {
 	links   *netlink.Handle
 	root    string
 	where   executables
+	// plugins is the folder of the pair.
+	plugins string
 	conf    config
 	// etcd is nil if the datastore is the embedded one.
 	etcd *etcdtest.Server
+}
+
+// The kinds of host that storms rage on.
+const (
+	embedded = "embedded"
+	etcd     = "etcd"
+	// executed is embedded with an IPAM plugin of another build, which is
+	// executed and outlives a killed network plugin.
+	executed = "executed"
+)
+
+// newHostOf makes a host of a kind.
+func newHostOf(t *testing.T, kind string) *host {
+	t.Helper()
+	h := newHost(t)
+	switch kind {
+	case etcd:
+		h.onEtcd(t)
+	case executed:
+		h.plugins = h.where.strangers
+	}
+	return h
 }
 
 // newHost makes a host with an uplink and default routes: the kernel answers
@@ -39,7 +63,7 @@ func newHost(t *testing.T) *host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &host{network: netns.New(t), root: t.TempDir(), where: where, conf: newConfig()}
+	h := &host{network: netns.New(t), root: t.TempDir(), where: where, plugins: where.plugins, conf: newConfig()}
 	for _, folder := range []string{"run", "var/lib"} {
 		if err := os.MkdirAll(filepath.Join(h.root, folder), 0o755); err != nil {
 			t.Fatal(err)

@@ -12,13 +12,10 @@ const crowd = 30
 // TestParallel: many ADDs at once, of both kinds of workload, and many DELs.
 func TestParallel(t *testing.T) {
 	t.Parallel()
-	for _, datastore := range []string{"embedded", "etcd"} {
-		t.Run(datastore, func(t *testing.T) {
+	for _, kind := range []string{embedded, etcd, executed} {
+		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			h := newHost(t)
-			if datastore == "etcd" {
-				h.onEtcd(t)
-			}
+			h := newHostOf(t, kind)
 			s := &storm{runtime: &runtime{host: h}}
 			all := map[string][]action{}
 			for i := range crowd {
@@ -56,13 +53,10 @@ func (s *storm) together(t *testing.T, batch []action) {
 // end; that one works in full, and both can be deleted.
 func TestSandboxRace(t *testing.T) {
 	t.Parallel()
-	for _, datastore := range []string{"embedded", "etcd"} {
-		t.Run(datastore, func(t *testing.T) {
+	for _, kind := range []string{embedded, etcd, executed} {
+		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			h := newHost(t)
-			if datastore == "etcd" {
-				h.onEtcd(t)
-			}
+			h := newHostOf(t, kind)
 			s := &storm{runtime: &runtime{host: h}}
 			for range number(t, roundsVariable, 3) {
 				s.race(t)
