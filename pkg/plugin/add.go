@@ -27,7 +27,7 @@ type addition struct {
 	view     view
 	// taken is true from the moment the IPAM plugin may hold addresses for
 	// this call, made is the link that this call made, and recorded is true
-	// when the endpoint record names that link.
+	// from the moment the endpoint record may name that link.
 	taken    bool
 	made     *dataplane.Link
 	recorded bool
@@ -177,7 +177,6 @@ func (a *addition) connect(ctx context.Context, assigned *types100.Result) (*typ
 	if err := a.record(ctx, link, addresses); err != nil {
 		return nil, err
 	}
-	a.recorded = true
 	return a.result(assigned, link), nil
 }
 
@@ -208,11 +207,12 @@ func (a *addition) undo(ctx context.Context) {
 	}
 }
 
-// forgetRecord deletes the record that this call wrote, as DEL would.
+// forgetRecord deletes the record if this call wrote it, as DEL would.
 func (a *addition) forgetRecord(ctx context.Context) error {
 	d := deletion{serving: a.serving}
 	var err error
-	if d.view.record, d.view.revision, err = a.reread(ctx); err != nil {
+	d.view.record, d.view.revision, err = a.reread(ctx)
+	if err != nil || d.view.record == nil || d.view.record.Spec.ContainerID != a.Call.ContainerID {
 		return err
 	}
 	return d.deleteRecord(ctx)

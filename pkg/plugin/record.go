@@ -24,6 +24,7 @@ func (a *addition) record(ctx context.Context, link dataplane.Link, addresses []
 			"interface", link.HostInterface)
 		return a.dataplane.Confirm(ctx, link)
 	}
+	a.recorded = true
 	change := func(endpoint *model.WorkloadEndpoint) { a.fill(endpoint, link, addresses) }
 	return a.write(ctx, change, func() error { return a.dataplane.Confirm(ctx, link) })
 }

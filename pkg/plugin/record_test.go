@@ -49,6 +49,30 @@ func TestRecordRaces(t *testing.T) {
 			}
 		}
 	})
+	t.Run("Network/37 the write's answer is lost, and the next read fails", func(t *testing.T) {
+		t.Parallel()
+		n := newNode(t)
+		var lost, failed bool
+		n.store.SetHooks(memory.Hooks{
+			Before: func(_ context.Context, call memory.Call) error {
+				if !lost || failed {
+					return nil
+				}
+				failed = true
+				return memory.Down(call)
+			},
+			After: func(_ context.Context, call memory.Call) error {
+				if !call.IsWrite() || !strings.Contains(call.String(), "WorkloadEndpoint") || lost {
+					return nil
+				}
+				lost = true
+				return memory.LoseAnswer(call)
+			},
+		})
+		_, err := n.runAdd(n.call(invocation.Add, n.config(), inPod))
+		wantCode(t, err, cnierr.TryAgainLater)
+		n.nothingLeft()
+	})
 	t.Run("the write's answer is lost", func(t *testing.T) {
 		t.Parallel()
 		n := newNode(t)
