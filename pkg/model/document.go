@@ -1,6 +1,7 @@
 package model
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
@@ -15,6 +16,9 @@ type Unknown map[string]json.RawMessage
 // decodeKeeping fills known, a pointer to a struct, from a JSON object and
 // returns the members it has no field for.
 func decodeKeeping(data []byte, known any) (Unknown, error) {
+	if decodeExactly(data, known) {
+		return nil, nil
+	}
 	if err := json.Unmarshal(data, known); err != nil {
 		return nil, err
 	}
@@ -34,6 +38,17 @@ func decodeKeeping(data []byte, known any) (Unknown, error) {
 		return nil, nil
 	}
 	return members, nil
+}
+
+// decodeExactly fills known and reports whether that was all there is. It saves
+// most documents a second pass.
+func decodeExactly(data []byte, known any) bool {
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if decoder.Decode(known) != nil {
+		return false
+	}
+	return len(bytes.TrimSpace(data[decoder.InputOffset():])) == 0
 }
 
 // encodeKeeping writes known followed by the unknown members in name order.

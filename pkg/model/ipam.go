@@ -158,7 +158,12 @@ func (c *IPAMConfig) UnmarshalJSON(data []byte) error {
 
 // Encode writes a value as it stands in etcd and in the embedded file.
 func Encode(key Key, value any) ([]byte, error) {
-	body, err := json.Marshal(value)
+	// Not json.Marshal: that would check and copy the document once more.
+	marshaler, ok := value.(json.Marshaler)
+	if !ok {
+		return nil, fmt.Errorf("encoding the %s: a %T is no object of the datastore", key, value)
+	}
+	body, err := marshaler.MarshalJSON()
 	if err != nil {
 		return nil, fmt.Errorf("encoding the %s: %w", key, err)
 	}
@@ -177,13 +182,13 @@ func Decode(key Key, data []byte) (any, error) {
 	if _, affinity := value.(*Affinity); affinity && len(bytes.TrimSpace(data)) == 0 {
 		return value, nil
 	}
-	if err := json.Unmarshal(data, value); err != nil {
+	if err := value.UnmarshalJSON(data); err != nil {
 		return nil, fmt.Errorf("decoding the %s: %w", key, err)
 	}
 	return value, nil
 }
 
-func newValue(key Key) any {
+func newValue(key Key) json.Unmarshaler {
 	switch k := key.(type) {
 	case BlockKey:
 		return &Block{}

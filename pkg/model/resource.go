@@ -105,7 +105,7 @@ func decodeResource(data []byte, spec any) (metadata Metadata, specUnknown, unkn
 	return doc.Metadata, specUnknown, unknown, nil
 }
 
-func newResource(kind Kind) any {
+func newResource(kind Kind) json.Unmarshaler {
 	switch kind {
 	case KindIPPool:
 		return &IPPool{}
