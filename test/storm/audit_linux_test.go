@@ -27,9 +27,9 @@ type survivor struct {
 	*attachment
 }
 
-func (r *runtime) survivors() []survivor {
+func (b *book) survivors() []survivor {
 	var all []survivor
-	for _, c := range r.containers {
+	for _, c := range b.containers {
 		for _, ifName := range []string{"eth0", "net1"} {
 			if a := c.attachment(ifName); a.state == live {
 				all = append(all, survivor{c, ifName, a})
@@ -47,16 +47,16 @@ func (s survivor) String() string { return s.id + " " + s.ifName }
 
 // audit demands, after a GC, that exactly what the survivors need is on the
 // host and in the datastore, and that every one of them works.
-func (r *runtime) audit(t *testing.T) {
+func (b *book) audit(t *testing.T) {
 	t.Helper()
-	all := r.survivors()
-	r.auditLinks(t, all)
-	r.auditRoutes(t, all)
-	objects := r.host.objects(t)
-	r.auditRecords(t, all, objects)
-	r.auditAddresses(t, all, objects)
-	r.auditNotes(t, all)
-	r.auditWork(t, all)
+	all := b.survivors()
+	b.auditLinks(t, all)
+	b.auditRoutes(t, all)
+	objects := b.host.objects(t)
+	b.auditRecords(t, all, objects)
+	b.auditAddresses(t, all, objects)
+	b.auditNotes(t, all)
+	b.auditWork(t, all)
 }
 
 // same compares two lists in any order.
@@ -77,14 +77,14 @@ func same(t *testing.T, what string, have, want []string) {
 	}
 }
 
-func (r *runtime) auditLinks(t *testing.T, all []survivor) {
+func (b *book) auditLinks(t *testing.T, all []survivor) {
 	t.Helper()
 	var want []string
 	for _, s := range all {
 		want = append(want, s.result.Interfaces[0].Name+" alias "+s.alias())
 	}
-	same(t, "interfaces", slices.DeleteFunc(r.host.interfaces(t), func(name string) bool {
-		return strings.HasSuffix(name, nameless) && r.halfMade()
+	same(t, "interfaces", slices.DeleteFunc(b.host.interfaces(t), func(name string) bool {
+		return strings.HasSuffix(name, nameless) && b.halfMade()
 	}), want)
 }
 
@@ -94,8 +94,8 @@ const nameless = " alias "
 // halfMade: an ADD that was killed before it gave its link an alias leaves one
 // that GC must not touch (Linux data plane contract 9.3). It goes with the
 // sandbox, or with the next ADD or DEL.
-func (r *runtime) halfMade() bool {
-	return slices.ContainsFunc(r.containers, func(c *container) bool { return c.killed && !c.sandbox.gone })
+func (b *book) halfMade() bool {
+	return slices.ContainsFunc(b.containers, func(c *container) bool { return c.killed && !c.sandbox.gone })
 }
 
 // interfaces are the host's, without its own.
@@ -114,7 +114,7 @@ func (h *host) interfaces(t *testing.T) []string {
 	return have
 }
 
-func (r *runtime) auditRoutes(t *testing.T, all []survivor) {
+func (b *book) auditRoutes(t *testing.T, all []survivor) {
 	t.Helper()
 	var want []string
 	for _, s := range all {
@@ -122,7 +122,7 @@ func (r *runtime) auditRoutes(t *testing.T, all []survivor) {
 			want = append(want, address+" dev "+s.result.Interfaces[0].Name)
 		}
 	}
-	same(t, "routes", r.host.routes(t), want)
+	same(t, "routes", b.host.routes(t), want)
 }
 
 // routes are the host's to single addresses, in any table.
@@ -147,7 +147,7 @@ func (h *host) routes(t *testing.T) []string {
 }
 
 // auditRecords: the survivors' records, and none of a container that is gone.
-func (r *runtime) auditRecords(t *testing.T, all []survivor, o objects) {
+func (b *book) auditRecords(t *testing.T, all []survivor, o objects) {
 	t.Helper()
 	records := o.records(t)
 	for _, s := range all {
@@ -170,7 +170,7 @@ func (r *runtime) auditRecords(t *testing.T, all []survivor, o objects) {
 
 // auditAddresses: every survivor has its addresses, nobody else any, and the
 // handles count what the blocks hold.
-func (r *runtime) auditAddresses(t *testing.T, all []survivor, o objects) {
+func (b *book) auditAddresses(t *testing.T, all []survivor, o objects) {
 	t.Helper()
 	held, counted := o.allocated(t), o.handles(t)
 	tries := map[string]int{}
@@ -200,7 +200,7 @@ func (r *runtime) auditAddresses(t *testing.T, all []survivor, o objects) {
 			t.Errorf("handle %s holds nothing", handle)
 		}
 	}
-	r.host.auditShow(t, held)
+	b.host.auditShow(t, held)
 }
 
 // auditShow: the operator sees the same.
@@ -246,7 +246,7 @@ func (h *host) show(t *testing.T, into any, arguments ...string) {
 	}
 }
 
-func (r *runtime) auditNotes(t *testing.T, all []survivor) {
+func (b *book) auditNotes(t *testing.T, all []survivor) {
 	t.Helper()
 	var want []string
 	for _, s := range all {
@@ -254,7 +254,7 @@ func (r *runtime) auditNotes(t *testing.T, all []survivor) {
 			want = append(want, s.handle())
 		}
 	}
-	same(t, "attachment notes", r.host.notes(t), want)
+	same(t, "attachment notes", b.host.notes(t), want)
 }
 
 // notes are the handles that the attachment notes tell.
@@ -279,12 +279,12 @@ func (h *host) notes(t *testing.T) []string {
 }
 
 // auditWork: every survivor passes CHECK and reaches the host.
-func (r *runtime) auditWork(t *testing.T, all []survivor) {
+func (b *book) auditWork(t *testing.T, all []survivor) {
 	t.Helper()
 	var group sync.WaitGroup
 	for _, s := range all {
 		group.Go(func() {
-			if o, err := r.host.execute(t, s.checkCall(s.ifName, r.host.conf)); err != nil || o.failure.Code != 0 {
+			if o, err := b.host.execute(t, s.checkCall(s.ifName, b.host.conf)); err != nil || o.failure.Code != 0 {
 				t.Errorf("CHECK of %v %v %v", s, o, err)
 			}
 		})

@@ -63,8 +63,8 @@ func TestHistory(t *testing.T) {
 // play carries out the history of a seed.
 func play(t *testing.T, kind string, seed uint64) {
 	h := newHostOf(t, kind)
-	s := &storm{runtime: &runtime{host: h}}
-	plan := &planner{runtime: s.runtime, random: rand.New(rand.NewPCG(seed, 0))}
+	s := &storm{book: &book{host: h}}
+	plan := &planner{book: s.book, random: rand.New(rand.NewPCG(seed, 0))}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("%s=%d; the history:\n%s", seedVariable, seed, strings.Join(s.history, "\n"))
@@ -94,7 +94,7 @@ func (s *storm) end(t *testing.T) {
 
 // storm is a history as it is made.
 type storm struct {
-	*runtime
+	*book
 	history []string
 }
 

@@ -1,10 +1,13 @@
 package storm
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 )
@@ -18,7 +21,15 @@ type executables struct{ plugins, strangers, launch string }
 
 var scratch string
 
-func TestMain(m *testing.M) { os.Exit(runTests(m)) }
+func TestMain(m *testing.M) {
+	flag.Parse()
+	// The tests wait for processes and the kernel most of their time.
+	if err := flag.Set("test.parallel", strconv.Itoa(4*runtime.NumCPU())); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(runTests(m))
+}
 
 func runTests(m *testing.M) int {
 	var err error

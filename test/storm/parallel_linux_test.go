@@ -16,7 +16,7 @@ func TestParallel(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			h := newHostOf(t, kind)
-			s := &storm{runtime: &runtime{host: h}}
+			s := &storm{book: &book{host: h}}
 			all := map[string][]action{}
 			for i := range crowd {
 				pod := ""
@@ -57,7 +57,7 @@ func TestSandboxRace(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			h := newHostOf(t, kind)
-			s := &storm{runtime: &runtime{host: h}}
+			s := &storm{book: &book{host: h}}
 			for range number(t, roundsVariable, 3) {
 				s.race(t)
 			}

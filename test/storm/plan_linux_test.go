@@ -44,7 +44,7 @@ func (a action) String() string {
 
 // planner draws batches of actions that a runtime may carry out at once.
 type planner struct {
-	*runtime
+	*book
 	random *rand.Rand
 	// busy are the containers of the batch being drawn; adding its pods.
 	busy   map[*container]bool

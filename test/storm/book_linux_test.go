@@ -78,37 +78,37 @@ func (c *container) call(verb, ifName string, conf config) call {
 	return made
 }
 
-// runtime is the book of a container runtime on one host.
-type runtime struct {
+// book is what a container runtime knows on one host.
+type book struct {
 	host       *host
 	containers []*container
 }
 
 // newContainer books a container in a sandbox of its own, unless it is to
 // share another one's.
-func (r *runtime) newContainer(t *testing.T, pod string, shared *sandbox) *container {
+func (b *book) newContainer(t *testing.T, pod string, shared *sandbox) *container {
 	t.Helper()
 	if shared == nil {
 		shared = &sandbox{network: netns.New(t)}
 	}
 	// The first eleven characters name the host interface outside Kubernetes.
 	c := &container{
-		id: fmt.Sprintf("c%04dx%08d", len(r.containers), len(r.containers)), pod: pod, sandbox: shared,
+		id: fmt.Sprintf("c%04dx%08d", len(b.containers), len(b.containers)), pod: pod, sandbox: shared,
 		attachments: map[string]*attachment{},
 	}
-	r.containers = append(r.containers, c)
+	b.containers = append(b.containers, c)
 	return c
 }
 
 // removeSandbox destroys a container's namespace, with whatever is in it.
-func (r *runtime) removeSandbox(t *testing.T, s *sandbox) {
+func (b *book) removeSandbox(t *testing.T, s *sandbox) {
 	t.Helper()
 	if s.gone {
 		return
 	}
 	s.network.Remove(t)
 	s.gone = true
-	for _, c := range r.containers {
+	for _, c := range b.containers {
 		if c.sandbox == s {
 			c.lose()
 		}
@@ -116,9 +116,9 @@ func (r *runtime) removeSandbox(t *testing.T, s *sandbox) {
 }
 
 // valid is the list of attachments that a GC must leave alone.
-func (r *runtime) valid() []map[string]string {
+func (b *book) valid() []map[string]string {
 	list := []map[string]string{}
-	for _, c := range r.containers {
+	for _, c := range b.containers {
 		for ifName, a := range c.attachments {
 			if a.state == live {
 				list = append(list, map[string]string{"containerID": c.id, "ifname": ifName})
@@ -129,10 +129,10 @@ func (r *runtime) valid() []map[string]string {
 }
 
 // learn enters the outcome of an ADD, a DEL or a GC.
-func (r *runtime) learn(what action, o outcome) error {
+func (b *book) learn(what action, o outcome) error {
 	switch what.verb {
 	case "ADD":
-		return r.learnAdd(what, o)
+		return b.learnAdd(what, o)
 	case "DEL":
 		a := what.container.attachment(what.ifName)
 		a.state = absent
@@ -143,7 +143,7 @@ func (r *runtime) learn(what action, o outcome) error {
 		if o.killed || o.failure.Code != 0 {
 			return nil
 		}
-		for _, c := range r.containers {
+		for _, c := range b.containers {
 			for _, a := range c.attachments {
 				if a.state == doubt {
 					a.state = absent
@@ -154,11 +154,11 @@ func (r *runtime) learn(what action, o outcome) error {
 	return nil
 }
 
-func (r *runtime) learnAdd(what action, o outcome) error {
+func (b *book) learnAdd(what action, o outcome) error {
 	c := what.container
 	c.adds++
 	c.killed = c.killed || o.killed
-	for _, other := range r.containers {
+	for _, other := range b.containers {
 		if other != c && other.pod != "" && other.pod == c.pod {
 			other.lose()
 		}
