@@ -39,6 +39,9 @@ func (c *connecting) routeOnHost(ctx context.Context) error {
 // address alone; but it spares the list, which is long on a node full of pods.
 // Routes through a gateway may be stale ones to a node that had the address.
 func (c *connecting) unlessUsed(ctx context.Context, want route) error {
+	if c.hostNS.Equal(c.podNS) {
+		return nil // the pod's end has it (CNI_NETNS_OVERRIDE)
+	}
 	hint, err := c.host.RouteGetWithOptions(want.destination.Addr().AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err != nil || len(hint) == 0 || hint[0].LinkIndex == c.hostIndex {
 		return nil // no route is as good as any
