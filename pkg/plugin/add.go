@@ -192,14 +192,15 @@ func (a *addition) isMigrationTarget(assigned *types100.Result) bool {
 func (a *addition) undo(ctx context.Context) {
 	ctx, cancel := session.CleanupContext(ctx)
 	defer cancel()
-	if a.recorded && a.taken {
-		if err := a.forgetRecord(ctx); err != nil {
-			a.Log.Error("the endpoint record of a failed ADD stays until DEL", "error", err)
-		}
-	}
+	// The interface goes first, because it needs no datastore.
 	if a.made != nil {
 		if err := a.dataplane.Undo(ctx, *a.made); err != nil {
 			a.Log.Error("the interface of a failed ADD stays until DEL", "interface", a.made.HostInterface, "error", err)
+		}
+	}
+	if a.recorded && a.taken {
+		if err := a.forgetRecord(ctx); err != nil {
+			a.Log.Error("the endpoint record of a failed ADD stays until DEL", "error", err)
 		}
 	}
 	if a.taken {

@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"maps"
 	"os"
@@ -83,8 +84,8 @@ func (f *fakeDataplane) Add(_ context.Context, r dataplane.Request) (dataplane.L
 
 func (f *fakeDataplane) Confirm(context.Context, dataplane.Link) error { return f.enter("Confirm") }
 
-func (f *fakeDataplane) Undo(_ context.Context, link dataplane.Link) error {
-	if err := f.enter("Undo"); err != nil {
+func (f *fakeDataplane) Undo(ctx context.Context, link dataplane.Link) error {
+	if err := errors.Join(f.enter("Undo"), ctx.Err()); err != nil {
 		return err
 	}
 	f.mu.Lock()

@@ -10,9 +10,35 @@ import (
 
 	"github.com/containernetworking/cni/pkg/types"
 
+	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/datastore/memory"
 	"calico-cni/pkg/hostlock"
 	"calico-cni/pkg/invocation"
 )
+
+// TestDatastoreHangsInADD: the deadline ends the verb, 30 s more its undoing,
+// and a link needs no datastore to be removed.
+func TestDatastoreHangsInADD(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.dataplane.during = func() {
+			n.store.SetHooks(memory.Hooks{Before: func(ctx context.Context, call memory.Call) error {
+				<-ctx.Done()
+				return memory.Down(call)
+			}})
+		}
+		call := n.call(invocation.Add, n.config())
+		start := time.Now()
+		wantCode(t, n.plugin.Add(context.Background(), call), cnierr.TryAgainLater)
+		if waited := time.Since(start); waited != 120*time.Second {
+			t.Errorf("waited %v, want 90 s and 30 s", waited)
+		}
+		if len(n.dataplane.links) > 0 {
+			t.Errorf("links are left: %v", n.dataplane.links)
+		}
+	})
+}
 
 // TestLockIsNotObtained: a stopped holder of the IPAM lock must not stop a
 // node ("where we go beyond the reference" 3), and a verb waits for it once.
