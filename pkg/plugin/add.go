@@ -195,7 +195,7 @@ func (a *addition) undo(ctx context.Context) {
 	// The interface goes first, because it needs no datastore.
 	if a.made != nil {
 		if err := a.dataplane.Undo(ctx, *a.made); err != nil {
-			a.Log.Error("the interface of a failed ADD stays until DEL", "interface", a.made.HostInterface, "error", err)
+			a.Log.Error("the interface of a failed ADD stays until DEL", "host_interface", a.made.HostInterface, "error", err)
 		}
 	}
 	if a.recorded && a.taken {

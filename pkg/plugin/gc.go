@@ -125,7 +125,7 @@ func (c *collection) collect(ctx context.Context) {
 			c.note(fmt.Errorf("removing interface %s of %s: %w", found.HostInterface, found.Owner, err))
 			continue
 		}
-		c.Log.Info("removed the interface of an attachment that is gone", "interface", found.HostInterface, "owner", found.Owner.String())
+		c.Log.Info("removed the interface of an attachment that is gone", "host_interface", found.HostInterface, "owner", found.Owner.String())
 	}
 }
 

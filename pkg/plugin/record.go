@@ -21,7 +21,7 @@ const recordTries = 6
 func (a *addition) record(ctx context.Context, link dataplane.Link, addresses []netip.Addr) error {
 	if link.Second && a.ID.IsKubernetes() {
 		a.Log.Warn("the pod's record stays that of its first interface: where a policy agent runs, it drops the traffic of this one",
-			"interface", link.HostInterface)
+			"host_interface", link.HostInterface)
 		return a.dataplane.Confirm(ctx, link)
 	}
 	a.recorded = true
