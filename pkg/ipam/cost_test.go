@@ -93,6 +93,38 @@ func (c *cluster) wantRounds(what string, want int, do func()) {
 	}
 }
 
+// TestCostFullBlocks: full own blocks are read several at a time.
+func TestCostFullBlocks(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name        string
+		options     memory.Options
+		full, round int
+	}{
+		{"transactional, 8", memory.Options{}, 8, 1 + 1 + 2},
+		{"transactional, 19", memory.Options{}, 19, 1 + 3 + 2},
+		{"transactional, 20", memory.Options{}, 20, 1 + 3},
+		{"sequential, 8", memory.Options{NonTransactional: true}, 8, 1 + 4 + 4},
+		{"sequential, 20", memory.Options{NonTransactional: true}, 20, 1 + 10},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, test.options)
+			c.finalizedPool("pods", "10.77.0.0/16")
+			for i := range test.full {
+				c.fullBlock("worker-b", netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 77, byte(i), 0}), 26))
+			}
+			c.wantRounds("ADD", test.round, func() {
+				_, err := c.ipam.Assign(c.ctx(), c.request("worker-b", "one", 1))
+				if limited := test.full == 20; limited != (err != nil) {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
 // TestCostDualStack: both families in the same reads and the same write.
 func TestCostDualStack(t *testing.T) {
 	t.Parallel()

@@ -69,9 +69,6 @@ func (s spans) covers(cidr netip.Prefix) bool {
 // lastAddress is the highest address of a prefix.
 func lastAddress(cidr netip.Prefix) netip.Addr {
 	addr := cidr.Masked().Addr()
-	size := powerOfTwo(addr.BitLen() - cidr.Bits())
-	if cidr.Bits() == 0 && addr.Is6() {
-		size = uint128{} // 2^128
-	}
+	size := powerOfTwo(addr.BitLen() - cidr.Bits()) // of everything, 2^128 is 0
 	return addressOf(addressNumber(addr).add(size).sub(newUint128(1)), addr.Is4())
 }

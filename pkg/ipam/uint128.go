@@ -12,7 +12,7 @@ type uint128 struct{ hi, lo uint64 }
 
 func newUint128(n int) uint128 { return uint128{lo: uint64(n)} }
 
-// powerOfTwo is 2^exponent, 0 <= exponent < 128.
+// powerOfTwo is 2^exponent, 0 from 128 on.
 func powerOfTwo(exponent int) uint128 { return uint128{lo: 1}.shiftLeft(exponent) }
 
 func (u uint128) add(v uint128) uint128 {

@@ -152,6 +152,7 @@ func TestBadPoolRanges(t *testing.T) {
 	t.Parallel()
 	for cidr, want := range map[string]string{
 		"10.77.0.0/16": "", "FD00::0/64": "", "10.77.0.1/16": "10.77.0.0/16", "ten": "ten", "": `""`, "10.77.0.0": "10.77.0.0",
+		"::ffff:10.77.0.0/112": "IPv4", "::ffff:0.0.0.0/96": "IPv4", "::/64": "IPv4", "::1:0:0/96": "",
 	} {
 		pool := &model.IPPool{Metadata: model.Metadata{Name: "pods"}, RawCIDR: cidr}
 		_, err := pool.CIDR()
@@ -163,9 +164,9 @@ func TestBadPoolRanges(t *testing.T) {
 
 func TestReservedPrefixes(t *testing.T) {
 	t.Parallel()
-	reservation := &model.IPReservation{CIDRs: []string{"10.77.3.80/29", " 10.77.3.1 ", "10.77.3.9/29", "fd00::1", "", "ten"}}
+	reservation := &model.IPReservation{CIDRs: []string{"10.77.3.80/29", " 10.77.3.1 ", "::ffff:10.77.3.2", "::ffff:10.77.3.4/127", "::ffff:0.0.0.0/95", "10.77.3.9/29", "fd00::1", "", "ten"}}
 	cidrs, malformed := reservation.Prefixes()
-	if fmt.Sprint(cidrs) != "[10.77.3.80/29 10.77.3.1/32 10.77.3.8/29 fd00::1/128]" || fmt.Sprintf("%q", malformed) != `["" "ten"]` {
+	if fmt.Sprint(cidrs) != "[10.77.3.80/29 10.77.3.1/32 10.77.3.2/32 10.77.3.4/31 ::fffe:0:0/95 10.77.3.8/29 fd00::1/128]" || fmt.Sprintf("%q", malformed) != `["" "ten"]` {
 		t.Errorf("%v, malformed %q", cidrs, malformed)
 	}
 }

@@ -72,7 +72,15 @@ func (p *IPPool) CIDR() (netip.Prefix, error) {
 	if cidr != cidr.Masked() {
 		return netip.Prefix{}, fmt.Errorf("pool %s: %s has host bits set; the range would be %s", p.Metadata.Name, p.RawCIDR, cidr.Masked())
 	}
+	if cidr.Overlaps(mappedRange()) {
+		return netip.Prefix{}, fmt.Errorf("pool %s: %s holds IPv4 addresses written as IPv6, which no pod can have", p.Metadata.Name, p.RawCIDR)
+	}
 	return cidr, nil
+}
+
+// mappedRange is ::ffff:0:0/96, the IPv4 addresses written as IPv6.
+func mappedRange() netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom16([16]byte{10: 0xff, 11: 0xff}), 96)
 }
 
 // Allows reports whether addresses of the pool may be used so.
@@ -182,12 +190,21 @@ func (r *IPReservation) Prefixes() (cidrs []netip.Prefix, malformed []string) {
 	for _, entry := range r.CIDRs {
 		text := strings.TrimSpace(entry)
 		if addr, err := netip.ParseAddr(text); err == nil {
+			addr = addr.Unmap()
 			cidrs = append(cidrs, netip.PrefixFrom(addr, addr.BitLen()))
 		} else if cidr, err := netip.ParsePrefix(text); err == nil {
-			cidrs = append(cidrs, cidr.Masked())
+			cidrs = append(cidrs, unmapped(cidr.Masked()))
 		} else {
 			malformed = append(malformed, entry)
 		}
 	}
 	return cidrs, malformed
+}
+
+// unmapped is the IPv4 range that an IPv6 text may stand for.
+func unmapped(cidr netip.Prefix) netip.Prefix {
+	if cidr.Addr().Is4In6() && cidr.Bits() >= 96 {
+		return netip.PrefixFrom(cidr.Addr().Unmap(), cidr.Bits()-96)
+	}
+	return cidr
 }
