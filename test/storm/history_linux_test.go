@@ -114,8 +114,16 @@ func (s *storm) carryOut(t *testing.T, batch []action) {
 	failures := make([]error, len(batch))
 	var group sync.WaitGroup
 	for i, what := range batch {
+		if what.verb == crash {
+			continue
+		}
 		made := s.prepare(what)
 		group.Go(func() { outcomes[i], failures[i] = s.host.execute(t, made) })
+	}
+	if last := batch[len(batch)-1]; last.verb == crash {
+		<-time.After(last.killAfter)
+		s.host.etcd.Stop()
+		s.host.etcd.Restart(t)
 	}
 	group.Wait()
 	for i, what := range batch {
@@ -133,17 +141,22 @@ func (s *storm) carryOut(t *testing.T, batch []action) {
 	}
 }
 
-// The codes of an address that the host has a route for, of a name that is
-// another's, and of a host that serves its running pods badly.
+// The codes of a datastore that is away, for STATUS too; of a host that serves
+// its running pods badly; of an address that the host has a route for; of a
+// name that is another's.
 const (
-	conflict  = 111
-	nameTaken = 116
-	limited   = 51
+	tryAgain     = 11
+	notAvailable = 50
+	limited      = 51
+	conflict     = 111
+	nameTaken    = 116
 )
 
 // excused are the failures that the contracts allow.
 func (s *storm) excused(what action, o outcome, batch []action) bool {
 	switch {
+	case batch[len(batch)-1].verb == crash && (o.failure.Code == tryAgain || o.failure.Code == notAvailable):
+		return true
 	case what.verb == "STATUS" && o.failure.Code == limited:
 		return s.halfAdded(batch)
 	case what.verb == "ADD" && o.failure.Code == conflict:

@@ -64,11 +64,17 @@ func (p *planner) batch(t *testing.T) []action {
 	}
 	p.busy, p.adding = map[*container]bool{}, map[string]bool{}
 	var actions []action
-	for range 1 + p.random.IntN(4) {
+	for wanted := 1 + p.random.IntN(4); len(actions) < wanted; {
 		actions = append(actions, p.draw(t)...)
+	}
+	if p.host.etcd != nil && p.random.IntN(8) == 0 {
+		actions = append(actions, action{verb: crash, killAfter: p.kill(1)})
 	}
 	return actions
 }
+
+// crash is the action of killing the etcd server and starting it again.
+const crash = "crash of etcd"
 
 func (p *planner) draw(t *testing.T) []action {
 	t.Helper()
