@@ -167,11 +167,13 @@ func (s *storm) excused(what action, o outcome, batch []action) bool {
 	return false
 }
 
-// predecessorHas: the name for a pod's second interface belongs to the pod's
-// last sandbox until that one's DEL (Linux data plane contract 9.1 A).
+// predecessorHas: until the DEL of the pod's last sandbox, a name for a second
+// interface is that one's, and so is an interface with such a name in the
+// namespace that both share (Linux data plane contract 9.1 A).
 func (s *storm) predecessorHas(what action, o outcome) bool {
-	return what.ifName == "net1" && slices.ContainsFunc(s.containers, func(c *container) bool {
-		return c != what.container && c.pod == what.container.pod && strings.Contains(o.failure.Msg, c.id+",")
+	return slices.ContainsFunc(s.containers, func(c *container) bool {
+		return c != what.container && c.pod == what.container.pod && strings.Contains(o.failure.Msg, c.id+",") &&
+			(what.ifName == "net1" || c.sandbox == what.container.sandbox)
 	})
 }
 
