@@ -51,6 +51,7 @@ func (s *serving) removeNote(handleID string) {
 	for _, file := range []string{path + unfinished, path} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			s.Log.Warn("the attachment note was not removed", "error", err)
+			return
 		}
 	}
 }
