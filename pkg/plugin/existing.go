@@ -29,6 +29,9 @@ func (a *addition) reuse(ctx context.Context) (result *types100.Result, done boo
 	if record.Spec.Endpoint == a.Call.IfName && !present {
 		return a.reconnect(ctx)
 	}
+	if lost, err := a.lostAddresses(ctx); err != nil || lost {
+		return nil, false, err
+	}
 	err = a.write(ctx, a.joinNetwork, func() error { return nil })
 	if err != nil {
 		return nil, false, err
@@ -44,6 +47,33 @@ func (a *addition) joinNetwork(endpoint *model.WorkloadEndpoint) {
 	}
 }
 
+// lostAddresses reports whether the interface in the pod has addresses that are
+// not this container's any more, because a DEL was stopped after the release
+// (network plugin contract 6.5). Those of a record that another network made
+// hang on that one's handle.
+func (a *addition) lostAddresses(ctx context.Context) (bool, error) {
+	spec := a.view.record.Spec
+	if spec.Endpoint != a.Call.IfName || len(spec.Profiles) == 0 || spec.Profiles[0] != a.Conf.Name || a.Conf.IPAM.Type != netconf.IPAMCalico {
+		return false, nil
+	}
+	held, err := a.holds(ctx, a.view.asRecord().Addresses)
+	return !held, err
+}
+
+// holds reports whether the container's handle holds all these addresses.
+func (a *addition) holds(ctx context.Context, addresses []netip.Addr) (bool, error) {
+	held, err := ipam.New(a.Store, ipam.Options{Now: a.Now, Logger: a.Log}).AddressesByHandle(ctx, a.ID.HandleID())
+	if err != nil && !errors.Is(err, datastore.ErrNotFound) {
+		return false, err
+	}
+	for _, address := range addresses {
+		if !slices.Contains(held, address) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
 // reconnect networks a container again with its recorded addresses, if they
 // are still its own: it was restarted in a new namespace, or an ADD was killed.
 func (a *addition) reconnect(ctx context.Context) (result *types100.Result, done bool, err error) {
@@ -51,14 +81,8 @@ func (a *addition) reconnect(ctx context.Context) (result *types100.Result, done
 	if a.Conf.IPAM.Type != netconf.IPAMCalico || len(recorded) == 0 {
 		return nil, false, nil
 	}
-	held, err := ipam.New(a.Store, ipam.Options{Now: a.Now, Logger: a.Log}).AddressesByHandle(ctx, a.ID.HandleID())
-	if err != nil && !errors.Is(err, datastore.ErrNotFound) {
+	if held, err := a.holds(ctx, recorded); err != nil || !held {
 		return nil, false, err
-	}
-	for _, address := range recorded {
-		if !slices.Contains(held, address) {
-			return nil, false, nil
-		}
 	}
 	a.Unlock()
 	result, err = a.connect(ctx, routesTo(recorded))

@@ -7,6 +7,7 @@ import (
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/invocation"
+	"calico-cni/pkg/ipamplugin"
 	"calico-cni/pkg/model"
 )
 
@@ -70,6 +71,21 @@ func TestExistingEndpoint(t *testing.T) {
 		if len(n.allocated()) != 1 || len(n.dataplane.requests) != 2 {
 			t.Errorf("allocated %v", n.allocated())
 		}
+	})
+	t.Run("a DEL was stopped after the release: as a first ADD", func(t *testing.T) {
+		t.Parallel()
+		n := newNode(t)
+		n.add()
+		release := &ipamplugin.Plugin{Environment: n.plugin.Environment, NotesDirectory: n.plugin.NotesDirectory}
+		if err := release.Del(deadline(t), n.call(invocation.Del, n.config())); err != nil {
+			t.Fatal(err)
+		}
+		again := n.add().IPs[0].Address.IP.String()
+		if held := n.allocated(); held[again] != "net.c1" || len(n.dataplane.requests) != 2 {
+			t.Errorf("the result tells %s, allocated %v", again, held)
+		}
+		n.del()
+		n.nothingLeft()
 	})
 	t.Run("Network/72 another interface: the recorded result", func(t *testing.T) {
 		t.Parallel()
