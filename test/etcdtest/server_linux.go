@@ -115,22 +115,30 @@ func failed(err error) int {
 }
 
 func newServer(name, directory string, options Options) (*Server, error) {
-	addresses, err := freeAddresses(3)
+	client, err := freeAddress("127.0.0.1")
+	if err != nil {
+		return nil, err
+	}
+	peer, err := freeAddress(ownLoopback())
+	if err != nil {
+		return nil, err
+	}
+	metrics, err := freeAddress(ownLoopback())
 	if err != nil {
 		return nil, err
 	}
 	server := &Server{
-		Endpoint:   "http://" + addresses[0],
+		Endpoint:   "http://" + client,
 		name:       name,
 		directory:  directory,
-		peerURL:    "http://" + addresses[1],
-		metricsURL: "http://" + addresses[2],
+		peerURL:    "http://" + peer,
+		metricsURL: "http://" + metrics,
 	}
 	if options.Full {
 		server.flags = append(server.flags, "--quota-backend-bytes", "1")
 	}
 	if options.TLS {
-		server.Endpoint = "https://" + addresses[0]
+		server.Endpoint = "https://" + client
 		return server, server.makeCertificates()
 	}
 	return server, nil
@@ -145,21 +153,22 @@ const (
 	lastPort  = 32000
 )
 
-// freeAddresses finds loopback addresses that nothing listens on.
-func freeAddresses(count int) ([]string, error) {
-	var addresses []string
-	for range 100 * count {
-		address := fmt.Sprintf("127.0.0.1:%d", firstPort+rand.IntN(lastPort-firstPort))
+// ownLoopback is a loopback address that no other test is likely to use,
+// whatever the port.
+func ownLoopback() string {
+	return fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(254), rand.IntN(256), 1+rand.IntN(254))
+}
+
+// freeAddress finds a port of a loopback address that nothing listens on.
+func freeAddress(host string) (string, error) {
+	for range 100 {
+		address := fmt.Sprintf("%s:%d", host, firstPort+rand.IntN(lastPort-firstPort))
 		listener, err := net.Listen("tcp", address)
-		if err != nil {
-			continue
-		}
-		defer listener.Close()
-		if addresses = append(addresses, address); len(addresses) == count {
-			return addresses, nil
+		if err == nil {
+			return address, listener.Close()
 		}
 	}
-	return nil, fmt.Errorf("found no %d free ports from %d to %d", count, firstPort, lastPort)
+	return "", fmt.Errorf("found no free port of %s from %d to %d", host, firstPort, lastPort)
 }
 
 func (s *Server) arguments() []string {

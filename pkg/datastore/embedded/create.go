@@ -25,6 +25,10 @@ const abandonedAfter = time.Minute
 // complete: under its own name there is never half a file, so that an empty or
 // broken one always means damage. If two processes create, one link succeeds.
 func create(ctx context.Context, path string) error {
+	path, err := target(path)
+	if err != nil {
+		return err
+	}
 	directory, name := filepath.Split(path)
 	directory = filepath.Clean(directory)
 	if err := os.MkdirAll(directory, directoryPermissions); err != nil {
@@ -46,6 +50,22 @@ func create(ctx context.Context, path string) error {
 		return err
 	}
 	return syncDirectory(directory)
+}
+
+// target follows links that lead to where the file is to be.
+func target(path string) (string, error) {
+	const most = 40
+	for range most {
+		next, err := os.Readlink(path)
+		if err != nil {
+			return path, nil // no link: the file itself, or nothing yet
+		}
+		if !filepath.IsAbs(next) {
+			next = filepath.Join(filepath.Dir(path), next)
+		}
+		path = next
+	}
+	return "", fmt.Errorf("%s: more than %d links", path, most)
 }
 
 func fill(ctx context.Context, path string) error {

@@ -2,7 +2,9 @@ package etcd
 
 import (
 	"maps"
+	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +51,62 @@ func TestBudget(t *testing.T) {
 		if calls := shared.CallsDuring(t, row.do); !maps.Equal(calls, row.want) {
 			t.Errorf("%s: %v, want %v", row.name, calls, row.want)
 		}
+	}
+}
+
+// TestPages: the keys of a whole family come a thousand at a time, as of one
+// revision.
+func TestPages(t *testing.T) {
+	shared.Wipe(t)
+	store := openStore(t, Options{Endpoints: []string{shared.Endpoint}})
+	const blocks = 2*pageKeys + 5
+	var keys []model.BlockKey
+	for first := 0; first < blocks; first += maxOperations {
+		var step datastore.Step
+		for i := first; i < min(first+maxOperations, blocks); i++ {
+			cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 32)
+			keys = append(keys, model.BlockKey{CIDR: cidr})
+			step = append(step, datastore.Put(keys[i], model.NewBlock(cidr, "host:worker-b", time.Unix(1, 0), nil), datastore.Absent))
+		}
+		if _, err := store.Write(within(t, time.Minute), step); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slices.SortFunc(keys, func(a, b model.BlockKey) int { return strings.Compare(a.Path(), b.Path()) })
+	list := datastore.ListBlocks{Family: model.IPv4, KeysOnly: true}
+	calls := shared.CallsDuring(t, func() {
+		answers, err := store.Read(within(t, time.Minute), getHandle, list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := answers[1].Entries
+		if len(found) != blocks || answers[1].More {
+			t.Fatalf("%d of %d keys, more: %v", len(found), blocks, answers[1].More)
+		}
+		for i, entry := range found {
+			if entry.Key != keys[i] || entry.Revision == datastore.Absent {
+				t.Fatalf("key %d is %+v, want %s", i, entry, keys[i])
+			}
+		}
+	})
+	if calls["Txn"] != 3 {
+		t.Errorf("%v, want 3 transactions", calls)
+	}
+}
+
+// TestTooLarge: what a server refuses for its size was certainly not written.
+func TestTooLarge(t *testing.T) {
+	shared.Wipe(t)
+	store := openStore(t, Options{Endpoints: []string{shared.Endpoint}})
+	for size, text := range map[int]string{7 << 18: "request is too large", 2 << 20: "message larger than max"} {
+		huge := &model.Profile{Metadata: model.Metadata{Name: "huge", Annotations: map[string]string{"a": strings.Repeat("x", size)}}}
+		step := append(slices.Clone(putHandle), datastore.Put(model.ResourceKey{Kind: model.KindProfile, Name: "huge"}, huge, datastore.Absent))
+		_, err := store.Write(within(t, time.Minute), step)
+		demand(t, err, datastore.Unreachable, text)
+	}
+	answers, err := store.Read(within(t, time.Minute), getHandle)
+	if err != nil || len(answers[0].Entries) != 0 {
+		t.Errorf("%v, %v", answers, err)
 	}
 }
 
