@@ -91,16 +91,6 @@ func TestOpenEmbedded(t *testing.T) {
 	}
 }
 
-func TestOpenWhatIsNotServed(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	_, err := Open(environment())(ctx, parse(t, `,"datastore_type":"kubernetes","kubernetes":{"kubeconfig":"/etc/kubeconfig"}`), "n1")
-	if cnierr.CodeOf(err) != cnierr.UnsupportedField || !strings.Contains(err.Error(), "datastore_type") {
-		t.Errorf("error %v", err)
-	}
-}
-
 func TestExpectNoAgent(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

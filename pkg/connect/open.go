@@ -5,7 +5,6 @@ import (
 	"os"
 	"time"
 
-	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/datastore/embedded"
 	"calico-cni/pkg/datastore/etcd"
@@ -18,6 +17,14 @@ type Connection struct {
 	Store datastore.Store
 	// Embedded is true if the datastore is a file of this host.
 	Embedded bool
+	// API answers gets of Kubernetes' own nodes, namespaces and pods. It
+	// connects when it is first asked, and fails then if nothing says where the
+	// API server is. Store answers the latter two as well, together with what
+	// else it is asked.
+	API Reader
+	// LabelAffinities gives affinities that an old release wrote the labels by
+	// which their host finds them; nil if the datastore needs none.
+	LabelAffinities func(ctx context.Context, host string) (int, error)
 	// Credentials names the file that the credentials come from and
 	// CredentialsEnd is when they end; zero: they do not, or there are none.
 	Credentials    string
@@ -51,10 +58,12 @@ func opener(getenv func(string) string, file func(context.Context, netconf.Embed
 		case netconf.EmbeddedDatastore:
 			connection, err = file(ctx, choice.Embedded, node)
 		default:
-			return Connection{}, cnierr.New(cnierr.UnsupportedField,
-				"datastore_type: \"kubernetes\" is not supported by this version: set etcd_endpoints, or datastore_type \"embedded\" for a single node")
+			connection, err = openKubernetes(ctx, choice.Kubernetes, getenv)
 		}
-		return connection, Explain(err)
+		if err != nil {
+			return Connection{}, Explain(err)
+		}
+		return withAPI(connection, conf, choice, getenv), nil
 	}
 }
 
@@ -69,10 +78,12 @@ func ExpectNoAgent(conf *netconf.Config, getenv func(string) string) {
 }
 
 func choose(conf *netconf.Config, getenv func(string) string) (netconf.DatastoreChoice, error) {
-	return netconf.Datastore(conf, getenv, func(path string) bool {
-		_, err := os.Stat(path)
-		return err == nil
-	})
+	return netconf.Datastore(conf, getenv, fileExists)
+}
+
+func fileExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 func openEtcd(ctx context.Context, settings netconf.EtcdSettings) (Connection, error) {

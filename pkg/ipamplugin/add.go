@@ -68,7 +68,7 @@ func (p *Plugin) AddQueries(call *invocation.Call) []datastore.Query {
 	if err != nil {
 		return nil
 	}
-	return ipam.AssignQueries(request)
+	return append(s.completing(), ipam.AssignQueries(request)...)
 }
 
 // validate finds what must keep ADD from touching anything.
@@ -85,6 +85,12 @@ func (s *serving) assign(ctx context.Context) ([]netip.Prefix, error) {
 	addr, wanted, err := s.Args.Address()
 	if err != nil {
 		return nil, err
+	}
+	// In one process the network plugin has seen to the labels.
+	if s.plugin.Shared == nil {
+		if err := s.LabelAffinities(ctx); err != nil {
+			return nil, err
+		}
 	}
 	if wanted {
 		taken, err := s.allocator().AssignAddress(ctx, s.addressRequest(addr))
@@ -104,7 +110,7 @@ func (s *serving) assignAny(ctx context.Context) ([]netip.Prefix, error) {
 	if err != nil {
 		return nil, err
 	}
-	store, err := s.resolvePools(ctx, &request)
+	store, err := s.complete(ctx, &request)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package ipamplugin
 import (
 	"context"
 	"net/netip"
+	"slices"
 
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/datastore"
@@ -10,31 +11,63 @@ import (
 	"calico-cni/pkg/model"
 )
 
-// resolvePools puts the configured pools into the request. Only names need the
-// pools' list; it comes with the request's first batch, which the returned
-// store then holds for the allocator.
-func (s *serving) resolvePools(ctx context.Context, request *ipam.Request) (datastore.Store, error) {
-	var pools []*model.IPPool
+// complete puts into the request what only the datastore tells: the CIDRs of
+// pools that are configured by name, and the labels of the pod's namespace.
+// Both come with the request's first batch, which the returned store then holds
+// for the allocator.
+func (s *serving) complete(ctx context.Context, request *ipam.Request) (datastore.Store, error) {
+	own := s.completing()
 	store := s.Store
-	if s.namesPools() {
-		answers, holding, err := datastore.Prefetch(ctx, s.Store,
-			[]datastore.Query{datastore.ListResources{Kind: model.KindIPPool}}, ipam.AssignQueries(*request))
-		if err != nil {
+	var answers []datastore.Answer
+	if len(own) > 0 {
+		var err error
+		if answers, store, err = datastore.Prefetch(ctx, s.Store, own, ipam.AssignQueries(*request)); err != nil {
 			return nil, err
 		}
-		store = holding
-		for _, entry := range answers[0].Entries {
-			if pool, ok := entry.Value.(*model.IPPool); ok {
-				pools = append(pools, pool)
-			}
-		}
 	}
+	if namespaced, ok := s.NamespaceQuery(); ok {
+		namespace, _ := datastore.One[model.Namespace](answers[slices.Index(own, namespaced)])
+		if namespace == nil {
+			return nil, cnierr.New(cnierr.TryAgainLater, "%s does not exist: no address can be chosen for its pod %s; create the pod again", namespaced, s.ID.Pod)
+		}
+		request.NamespaceLabels = namespace.Metadata.Labels
+	}
+	pools := poolsIn(own, answers)
 	var err error
 	if request.Pools4, err = poolCIDRs(s.Conf.IPAM.IPv4Pools, model.IPv4, pools); err != nil {
 		return nil, err
 	}
 	request.Pools6, err = poolCIDRs(s.Conf.IPAM.IPv6Pools, model.IPv6, pools)
 	return store, err
+}
+
+func allPools() datastore.Query { return datastore.ListResources{Kind: model.KindIPPool} }
+
+// completing is what complete asks for. Only names need the pools' list.
+func (s *serving) completing() []datastore.Query {
+	var own []datastore.Query
+	if s.namesPools() {
+		own = append(own, allPools())
+	}
+	if namespaced, ok := s.NamespaceQuery(); ok {
+		own = append(own, namespaced)
+	}
+	return own
+}
+
+// poolsIn are the pools among the answers; none if they were not asked for.
+func poolsIn(queries []datastore.Query, answers []datastore.Answer) []*model.IPPool {
+	at := slices.Index(queries, allPools())
+	if at < 0 {
+		return nil
+	}
+	var pools []*model.IPPool
+	for _, entry := range answers[at].Entries {
+		if pool, ok := entry.Value.(*model.IPPool); ok {
+			pools = append(pools, pool)
+		}
+	}
+	return pools
 }
 
 func (s *serving) namesPools() bool {

@@ -53,7 +53,7 @@ func (s *serving) probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	store, err := s.resolvePools(ctx, &request)
+	store, err := s.complete(ctx, &request)
 	if err == nil {
 		err = s.allocatorOn(store).Probe(ctx, request)
 	}

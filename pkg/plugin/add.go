@@ -119,6 +119,11 @@ func (a *addition) run(ctx context.Context) (*types100.Result, error) {
 	if err := a.Connect(ctx); err != nil {
 		return nil, err
 	}
+	if a.ipam.inProcess() {
+		if err := a.LabelAffinities(ctx); err != nil {
+			return nil, err
+		}
+	}
 	store, err := a.look(ctx, a.ipam.queries(&a.ipamCall))
 	if err != nil {
 		return nil, err

@@ -60,8 +60,11 @@ func (a *addition) write(ctx context.Context, change func(*model.WorkloadEndpoin
 }
 
 // wantsProfile: a configuration without policy uses a profile of the network's
-// name, made once and never changed (network plugin contract 6.4).
-func (a *addition) wantsProfile() bool { return a.Conf.Policy.Type == "" && !a.view.profile }
+// name, made once and never changed (network plugin contract 6.4). In a
+// Kubernetes datastore profiles are views of other objects and cannot be made.
+func (a *addition) wantsProfile() bool {
+	return a.Conf.Policy.Type == "" && !a.view.profile && a.Store.Transactional()
+}
 
 // changed is the endpoint to write.
 func (a *addition) changed(change func(*model.WorkloadEndpoint)) (*model.WorkloadEndpoint, error) {

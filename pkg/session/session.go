@@ -54,12 +54,15 @@ type Session struct {
 	Args workload.Args
 	ID   workload.Identity
 	Log  *slog.Logger
-	// Store and Embedded are set by Connect.
+	// Store, Embedded and API are set by Connect: see connect.Connection.
 	Store    datastore.Store
 	Embedded bool
+	API      connect.Reader
 
 	credentials    string
 	credentialsEnd time.Time
+
+	labelAffinities func(ctx context.Context, host string) (int, error)
 
 	// joined is true if another plugin's session reports what there is to tell,
 	// quiet if another process warns of the same configuration.
@@ -98,7 +101,7 @@ func Begin(env Environment, plugin string, call *invocation.Call) (*Session, err
 // the warnings already. Only a call that differs from the other one's is read
 // anew.
 func Join(outer *Session, call *invocation.Call, store datastore.Store) (*Session, error) {
-	s := &Session{Environment: outer.Environment, Conf: outer.Conf, Call: call, Log: outer.Log, Store: store, joined: true}
+	s := &Session{Environment: outer.Environment, Conf: outer.Conf, Call: call, Log: outer.Log, Store: store, API: outer.API, joined: true}
 	same := bytes.Equal(call.Stdin, outer.Call.Stdin)
 	if !same {
 		if err := s.configure(); err != nil {
@@ -167,7 +170,7 @@ func (s *Session) Connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.Store, s.Embedded = connection.Store, connection.Embedded
+	s.Store, s.Embedded, s.API, s.labelAffinities = connection.Store, connection.Embedded, connection.API, connection.LabelAffinities
 	s.credentials, s.credentialsEnd = connection.Credentials, connection.CredentialsEnd
 	s.ends = append(s.ends, func() {
 		if err := connection.Store.Close(); err != nil {
@@ -188,7 +191,7 @@ func (s *Session) CheckCredentials() error {
 	if s.credentialsEnd.IsZero() || s.Now().Add(credentialsReserve).Before(s.credentialsEnd) {
 		return nil
 	}
-	return cnierr.New(cnierr.NotAvailable, "pods cannot be networked for long: the certificate %s ends at %s: renew it",
+	return cnierr.New(cnierr.NotAvailable, "pods cannot be networked for long: the credentials of %s end at %s: renew them",
 		s.credentials, s.credentialsEnd.UTC().Format(time.RFC3339))
 }
 

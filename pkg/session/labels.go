@@ -1,0 +1,60 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"calico-cni/pkg/connect"
+	"calico-cni/pkg/datastore"
+	"calico-cni/pkg/model"
+	"calico-cni/pkg/netconf"
+)
+
+// labelledMark is the file, beside the IPAM lock, that says since the host's
+// start that its affinities have their labels. Other IPAM plugins leave the
+// same one.
+const labelledMark = "cni/ipam_upgraded"
+
+// LabelAffinities is to be called before the first allocation, under the IPAM
+// lock: without their labels a host's own blocks are invisible to it (datastore
+// contract 4.3). It asks the datastore once per boot.
+func (s *Session) LabelAffinities(ctx context.Context) error {
+	if s.labelAffinities == nil {
+		return nil
+	}
+	mark := filepath.Join(filepath.Dir(s.Conf.IPAMLockFile), labelledMark)
+	if _, err := os.Stat(mark); err == nil {
+		return nil
+	}
+	labelled, err := s.labelAffinities(ctx, s.ID.Node)
+	if err != nil {
+		return connect.Explain(fmt.Errorf("labelling the block affinities of node %s that an old release wrote: %w", s.ID.Node, err))
+	}
+	if labelled > 0 {
+		s.Log.Info("labelled block affinities that an old release wrote", "number", labelled)
+	}
+	if err := leaveMark(mark); err != nil {
+		s.Log.Warn("every ADD will look for affinities without labels", "error", err)
+	}
+	return nil
+}
+
+func leaveMark(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(path, nil, 0o644)
+}
+
+// NamespaceQuery asks for the pod's namespace; ok is false if there is none or
+// nothing leads to it. Pools select namespaces by their labels (IPAM contract
+// 7.1 step 5).
+func (s *Session) NamespaceQuery() (query datastore.Query, ok bool) {
+	reachable := s.Conf.Kubernetes.Kubeconfig != "" || s.Conf.Policy.Type == netconf.PolicyKubernetes
+	if !s.ID.IsKubernetes() || !reachable {
+		return nil, false
+	}
+	return datastore.Get{Key: model.ResourceKey{Kind: model.KindNamespace, Name: s.ID.Namespace}}, true
+}
