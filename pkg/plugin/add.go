@@ -6,11 +6,13 @@ import (
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
+	"calico-cni/pkg/annotation"
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/connect"
 	"calico-cni/pkg/dataplane"
-	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/invocation"
+	"calico-cni/pkg/model"
+	"calico-cni/pkg/netconf"
 	"calico-cni/pkg/nodename"
 	"calico-cni/pkg/session"
 )
@@ -25,12 +27,21 @@ type addition struct {
 	// ipamCall is the call with the document that the IPAM plugin gets.
 	ipamCall invocation.Call
 	view     view
+	// pod is what policy takes from Kubernetes, nil if it takes nothing, and
+	// wishes are what its annotations ask for.
+	pod    *model.Pod
+	wishes annotation.Wishes
+	nats   []model.IPNAT
+	// podUID tells the pod that a Kubernetes datastore has the record in.
+	podUID string
 	// taken is true from the moment the IPAM plugin may hold addresses for
 	// this call, made is the link that this call made, and recorded is true
 	// from the moment the endpoint record may name that link.
 	taken    bool
 	made     *dataplane.Link
 	recorded bool
+	// reused: the record was there before, with the addresses in use.
+	reused bool
 }
 
 // Add connects a pod (network plugin contract 6.1 to 6.3). On error nothing
@@ -63,6 +74,7 @@ func (a *addition) serve(ctx context.Context) error {
 		return err
 	}
 	addresses := addressesOf(result)
+	a.awaitPolicy(ctx)
 	if err := a.Call.Deliver(a.behindPrevious(result)); err != nil {
 		return err
 	}
@@ -128,6 +140,9 @@ func (a *addition) run(ctx context.Context) (*types100.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := a.insertPodCIDRs(ctx); err != nil {
+		return nil, err
+	}
 	if !a.ID.IsKubernetes() && a.view.record != nil {
 		result, done, err := a.reuse(ctx)
 		if err != nil || done {
@@ -138,26 +153,11 @@ func (a *addition) run(ctx context.Context) (*types100.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if a.nats, err = a.wishes.NATs(addressesOf(assigned)); err != nil {
+		return nil, err
+	}
 	a.Unlock()
 	return a.connect(ctx, assigned)
-}
-
-// takeAddresses asks the IPAM plugin. From the first try on it may hold
-// something for us, also if it fails.
-func (a *addition) takeAddresses(ctx context.Context, store datastore.Store) (*types100.Result, error) {
-	call, err := a.azureInput(a.ipamCall)
-	if err != nil {
-		return nil, err
-	}
-	a.taken = true
-	assigned, err := a.callIPAM(ctx, &call, store)
-	if err != nil {
-		return nil, err
-	}
-	if len(assigned.IPs) == 0 {
-		return nil, cnierr.New(cnierr.Unclassified, "IPAM plugin %q returned no address: check its configuration", a.Conf.IPAM.Type)
-	}
-	return assigned, a.rememberAzure(assigned)
 }
 
 // connect has the data plane connect the pod and records the endpoint.
@@ -170,7 +170,7 @@ func (a *addition) connect(ctx context.Context, assigned *types100.Result) (*typ
 		Attachment: a.ID.Attachment, Kubernetes: a.ID.IsKubernetes(), Namespace: a.Call.Netns,
 		HostInterface: a.ID.HostInterface(a.prefix), SecondInterface: a.ID.SecondHostInterface(a.prefix),
 		Addresses: addresses, Routes: a.routes,
-		MTU: a.mtu, Queues: a.Conf.NumQueues, Device: a.Conf.DeviceType,
+		MTU: a.mtu, Queues: a.Conf.NumQueues, Device: a.Conf.DeviceType, MAC: a.wishes.MAC,
 		AllowIPForwarding: a.Conf.ContainerSettings.AllowIPForwarding,
 		SkipHostRoutes:    a.isMigrationTarget(assigned),
 		RecordAtStart:     a.view.asRecord(), ReadRecord: a.readRecord,
@@ -187,9 +187,10 @@ func (a *addition) connect(ctx context.Context, assigned *types100.Result) (*typ
 
 // isMigrationTarget: calico-ipam returns no routes for the target of a virtual
 // machine's migration, whose address still belongs to another node (network
-// plugin contract 6.2 step 6).
+// plugin contract 6.2 step 6). A pod with addresses of its choice is none.
 func (a *addition) isMigrationTarget(assigned *types100.Result) bool {
-	return a.ID.IsKubernetes() && a.Conf.IPAM.Type == "calico-ipam" && len(assigned.Routes) == 0
+	chosen := len(a.wishes.Addresses)+len(a.wishes.AddressesWithoutIPAM) > 0
+	return a.ID.IsKubernetes() && a.Conf.IPAM.Type == netconf.IPAMCalico && len(assigned.Routes) == 0 && !chosen
 }
 
 // undo takes back what this call made and took. Its failures are logged: the
@@ -203,7 +204,7 @@ func (a *addition) undo(ctx context.Context) {
 			a.Log.Error("the interface of a failed ADD stays until DEL", "host_interface", a.made.HostInterface, "error", err)
 		}
 	}
-	if a.recorded && a.taken {
+	if a.recorded && !a.reused {
 		if err := a.forgetRecord(ctx); err != nil {
 			a.Log.Error("the endpoint record of a failed ADD stays until DEL", "error", err)
 		}

@@ -55,7 +55,12 @@ func (s *serving) check(ctx context.Context, previous *types100.Result) error {
 	if err != nil {
 		return err
 	}
+	ownAddresses, err := s.bypassesIPAM(ctx)
+	if err != nil {
+		return err
+	}
 	expected := s.expectation(previous)
+	expected.SkipHostRoutes = expected.SkipHostRoutes && !ownAddresses
 	differences, err := s.dataplane.Differences(ctx, expected)
 	if err != nil {
 		return err
@@ -65,21 +70,28 @@ func (s *serving) check(ctx context.Context, previous *types100.Result) error {
 		return err
 	}
 	differences = append(differences, ofRecord...)
-	call := *s.Call
-	if call.Stdin, err = s.ipamDocument(); err != nil {
-		return err
-	}
-	if _, err := s.callIPAM(ctx, &call, s.Store); err != nil {
-		if len(differences) == 0 {
+	if !ownAddresses {
+		if err := s.checkIPAM(ctx); err != nil && len(differences) == 0 {
 			return err
+		} else if err != nil {
+			differences = append(differences, err.Error())
 		}
-		differences = append(differences, err.Error())
 	}
 	if len(differences) > 0 {
 		return cnierr.New(cnierr.CheckFailed, "container %s, interface %s: %s; delete the container so that it is networked again",
 			s.Call.ContainerID, s.Call.IfName, strings.Join(differences, "; "))
 	}
 	return nil
+}
+
+func (s *serving) checkIPAM(ctx context.Context) error {
+	call := *s.Call
+	var err error
+	if call.Stdin, err = s.ipamDocument(); err != nil {
+		return err
+	}
+	_, err = s.callIPAM(ctx, &call, s.Store)
+	return err
 }
 
 // expectation is what prevResult says of our interface.

@@ -191,6 +191,4 @@ func TestPodCIDRPlaceholders(t *testing.T) {
 	if len(seen) != 4 || !seen["10.1.0.0/24"] || sent.IPAM.X != "1" {
 		t.Errorf("sent %s", n.recorded("stdin.DEL"))
 	}
-	_, err := n.runAdd(n.call(invocation.Add, n.config("ipam", ipam), inPod))
-	wantCode(t, err, cnierr.UnsupportedField, "ipam.ranges[0][0].subnet", "USEPODCIDR")
 }

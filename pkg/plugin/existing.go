@@ -85,6 +85,7 @@ func (a *addition) reconnect(ctx context.Context) (result *types100.Result, done
 		return nil, false, err
 	}
 	a.Unlock()
+	a.reused = true
 	result, err = a.connect(ctx, routesTo(recorded))
 	return result, true, err
 }

@@ -193,7 +193,7 @@ func newNode(t *testing.T) *node {
 			Getenv: func(string) string { return "" }, Stderr: &n.stderr, GOOS: "linux",
 			Now: func() time.Time { return n.now },
 			Open: func(context.Context, *netconf.Config, string) (connect.Connection, error) {
-				return connect.Connection{Store: kept{n.store}, Embedded: n.embedded, Credentials: "/tls/client.crt", CredentialsEnd: n.credentialsEnd}, nil
+				return connect.Connection{Store: kept{n.store}, API: n.store, Embedded: n.embedded, Credentials: "/tls/client.crt", CredentialsEnd: n.credentialsEnd}, nil
 			},
 		},
 		Environ: os.Environ,

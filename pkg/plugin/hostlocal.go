@@ -1,11 +1,13 @@
 package plugin
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 
 	"calico-cni/pkg/cnierr"
-	"calico-cni/pkg/invocation"
+	"calico-cni/pkg/datastore"
+	"calico-cni/pkg/model"
 	"calico-cni/pkg/netconf"
 )
 
@@ -33,6 +35,37 @@ func (s *serving) podRoutes() ([]netip.Prefix, error) {
 // container id, so verbs other than ADD need no real ranges; it only wants
 // ranges that do not overlap ("where we go beyond the reference" 7).
 func (s *serving) ipamDocument() ([]byte, error) {
+	return s.withSubnets(func(family netconf.Family, n int) (string, error) { return standIn(family, n), nil })
+}
+
+// insertPodCIDRs puts the node's pod CIDRs into the document of ADD. The Node is
+// read once, and only for a placeholder (network plugin contract 8).
+func (a *addition) insertPodCIDRs(ctx context.Context) error {
+	if a.Conf.IPAM.Type != netconf.IPAMHostLocal {
+		return nil
+	}
+	var cidrs map[netconf.Family]string
+	document, err := a.withSubnets(func(family netconf.Family, _ int) (_ string, err error) {
+		if cidrs == nil {
+			if cidrs, err = a.podCIDRs(ctx); err != nil {
+				return "", err
+			}
+		}
+		if cidrs[family] == "" {
+			return "", cnierr.New(cnierr.TryAgainLater,
+				"node %s has no IPv%d pod CIDR (spec.podCIDRs): let the cluster assign one, or write a range", a.podCIDRNode(), family)
+		}
+		return cidrs[family], nil
+	})
+	if err == nil {
+		a.ipamCall.Stdin = document
+	}
+	return err
+}
+
+// withSubnets is the configuration with every placeholder replaced; n counts
+// them.
+func (s *serving) withSubnets(subnetFor func(family netconf.Family, n int) (string, error)) ([]byte, error) {
 	if s.Conf.IPAM.Type != netconf.IPAMHostLocal {
 		return s.Call.Stdin, nil
 	}
@@ -51,17 +84,55 @@ func (s *serving) ipamDocument() ([]byte, error) {
 		if !ok || !placeholder {
 			continue
 		}
-		if s.Call.Verb == invocation.Add {
-			return nil, cnierr.New(cnierr.UnsupportedField,
-				"network configuration key %s.subnet: %q needs the Kubernetes API, which this version does not support: write the node's range", r.Path, subnet)
+		real, err := subnetFor(family, replaced)
+		if err != nil {
+			return nil, cnierr.Wrap(cnierr.Unclassified, err, fmt.Sprintf("network configuration key %s.subnet: %q", r.Path, subnet))
 		}
-		r.Set("subnet", standIn(family, replaced))
+		r.Set("subnet", real)
 		replaced++
 	}
 	if replaced == 0 {
 		return s.Call.Stdin, nil
 	}
 	return document.Bytes()
+}
+
+// podCIDRNode is the Node that the placeholders stand for.
+func (s *serving) podCIDRNode() string {
+	if s.Conf.Kubernetes.NodeName != "" {
+		return s.Conf.Kubernetes.NodeName
+	}
+	return s.ID.Node
+}
+
+// podCIDRs reads the node's ranges from Kubernetes, one of a family at most.
+func (s *serving) podCIDRs(ctx context.Context) (map[netconf.Family]string, error) {
+	name := s.podCIDRNode()
+	answers, err := s.API.Read(ctx, datastore.Get{Key: model.ResourceKey{Kind: model.KindNode, Name: name}})
+	if err != nil {
+		return nil, err
+	}
+	node, _ := datastore.One[model.Node](answers[0])
+	if node == nil {
+		return nil, cnierr.New(cnierr.NodeUnknown, "node %s does not exist in the Kubernetes API: correct kubernetes.node_name or nodename", name)
+	}
+	return byFamily(name, node.PodCIDRs())
+}
+
+func byFamily(node string, texts []string) (map[netconf.Family]string, error) {
+	cidrs := map[netconf.Family]string{}
+	for _, text := range texts {
+		cidr, err := netip.ParsePrefix(text)
+		if err != nil {
+			return nil, cnierr.New(cnierr.Unclassified, "node %s: pod CIDR %q is none: correct spec.podCIDRs", node, text)
+		}
+		family := netconf.Family(model.FamilyOf(cidr.Addr()))
+		if cidrs[family] != "" {
+			return nil, cnierr.New(cnierr.Unclassified, "node %s has two IPv%d pod CIDRs, %s and %s: keep one of a family", node, family, cidrs[family], text)
+		}
+		cidrs[family] = text
+	}
+	return cidrs, nil
 }
 
 // standIn is the n-th range that stands for a pod CIDR. The blocks it is taken

@@ -8,7 +8,6 @@ import (
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/dataplane"
 	"calico-cni/pkg/invocation"
-	"calico-cni/pkg/netconf"
 	"calico-cni/pkg/session"
 	"calico-cni/pkg/workload"
 )
@@ -95,10 +94,6 @@ func (s *serving) validate() error {
 	if _, _, external := s.Conf.ExternalDataplane(); external {
 		return cnierr.New(cnierr.UnsupportedField,
 			"network configuration key dataplane_options.type: \"grpc\" is not supported by this version: remove the key to use the operating system's data plane")
-	}
-	if s.Conf.Policy.Type == netconf.PolicyKubernetes {
-		return cnierr.New(cnierr.UnsupportedField,
-			"network configuration key policy.type: \"k8s\" needs the Kubernetes API, which this version does not support: remove the key to use the network's own profile")
 	}
 	return nil
 }

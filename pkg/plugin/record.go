@@ -98,6 +98,9 @@ func (a *addition) lookAgain(ctx context.Context, failure error, wanted *model.W
 		return false, errors.Join(failure, err)
 	}
 	a.view = v
+	if err := a.samePod(); err != nil {
+		return false, err
+	}
 	found := v.record
 	return unknown && found != nil && found.Spec.ContainerID == wanted.Spec.ContainerID &&
 		found.Spec.InterfaceName == wanted.Spec.InterfaceName && slices.Equal(found.Spec.IPNetworks, wanted.Spec.IPNetworks) &&
@@ -127,4 +130,7 @@ func (a *addition) fill(endpoint *model.WorkloadEndpoint, link dataplane.Link, a
 	labels["projectcalico.org/namespace"] = a.ID.Namespace
 	labels["projectcalico.org/orchestrator"] = a.ID.Orchestrator
 	endpoint.Metadata.Labels = labels
+	if a.pod != nil {
+		a.fillFromPod(endpoint)
+	}
 }

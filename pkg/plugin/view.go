@@ -39,27 +39,36 @@ func asRecord(endpoint *model.WorkloadEndpoint) dataplane.Record {
 // process need, and fails with code 11 unless the cluster is ready. The
 // returned store holds the IPAM plugin's answers.
 func (a *addition) look(ctx context.Context, ipamQueries []datastore.Query) (datastore.Store, error) {
-	v, store, err := a.serving.look(ctx, ipamQueries)
+	v, store, ofPod, err := a.lookWith(ctx, a.podQueries(), ipamQueries)
+	if err != nil {
+		return nil, err
+	}
 	a.view = v
-	return store, err
+	return store, a.learnPod(ofPod)
 }
 
 func (s *serving) look(ctx context.Context, ipamQueries []datastore.Query) (view, datastore.Store, error) {
+	v, store, _, err := s.lookWith(ctx, nil, ipamQueries)
+	return v, store, err
+}
+
+// lookWith is look with further queries, whose answers it returns.
+func (s *serving) lookWith(ctx context.Context, further, ipamQueries []datastore.Query) (view, datastore.Store, []datastore.Answer, error) {
 	endpoints, err := s.endpointQuery()
 	if err != nil {
-		return view{}, nil, err
+		return view{}, nil, nil, err
 	}
-	own := []datastore.Query{readyQuery(), endpoints, datastore.Get{Key: s.profileKey()}}
+	own := append([]datastore.Query{readyQuery(), endpoints, datastore.Get{Key: s.profileKey()}}, further...)
 	answers, store, err := datastore.Prefetch(ctx, s.Store, own, ipamQueries)
 	if err != nil {
-		return view{}, nil, err
+		return view{}, nil, nil, err
 	}
 	if err := ready(answers[0]); err != nil {
-		return view{}, nil, err
+		return view{}, nil, nil, err
 	}
 	v := view{profile: len(answers[2].Entries) > 0}
 	v.record, v.revision = s.matching(answers[1])
-	return v, store, nil
+	return v, store, answers[3:], nil
 }
 
 func readyQuery() datastore.Query {
