@@ -152,3 +152,23 @@ func TestSetConfig(t *testing.T) {
 		})
 	}
 }
+
+// TestRemoveHostMarker: the marker that old releases wrote goes with the host,
+// and only that host's (IPAM contract 6, RemoveIPAMHost).
+func TestRemoveHostMarker(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, memory.Options{})
+	c.p26()
+	c.assign("worker-b", "one", 1)
+	const root = "/calico/ipam/v2/host/"
+	c.store.Plant(root+"worker-b", "")
+	c.store.Plant(root+"worker-bb", "")
+	for range 2 {
+		if err := c.ipam.RemoveHost(c.ctx(), "worker-b"); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.count(root + "worker-b"); got != 1 {
+			t.Errorf("%d keys under %sworker-b, want the one of worker-bb", got, root)
+		}
+	}
+}
