@@ -104,11 +104,11 @@ func (s *session) settlePodEnd(ctx context.Context, req dataplane.Request) error
 	if err != nil || pod == nil {
 		return err
 	}
-	peer, err := s.hostEnd(*pod)
+	peer, err := awaitOwner(ctx, func() (*link, error) { return s.hostEnd(*pod) })
 	if err != nil {
 		return err
 	}
-	if decidePodEnd(pod, peer, req.Attachment) == replace {
+	if decidePodEnd(pod, peer, req) == replace {
 		return notGone(s.deleteLink(ctx, peer.name, peer.index))
 	}
 	host := "its peer is not an interface of the host"
