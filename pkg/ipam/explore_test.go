@@ -25,6 +25,8 @@ type actor struct {
 	// recover is what the runtime, or the operator, does when the operation
 	// failed or was killed; nil: the operation must not fail.
 	recover func(c *cluster) error
+	// mayFail: it may also fail without a fault, and then leaves nothing.
+	mayFail bool
 }
 
 // interleaving is a set of operations that are run in every order of their
@@ -33,8 +35,9 @@ type interleaving struct {
 	name    string
 	prepare func(c *cluster)
 	actors  []actor
-	// verify is asked in addition to the invariants when all is over.
-	verify func(c *cluster)
+	// verify is asked in addition to the invariants when all is over, calmly
+	// only if nothing befell a request.
+	verify, calmly func(c *cluster)
 	// handleRace: one handle is added to and released at once, which only
 	// transactions survive (beyond 6: a runtime never does it).
 	handleRace bool
@@ -213,7 +216,10 @@ func (e *explorer) judge(c *cluster, s *stage) {
 		if err == nil {
 			continue
 		}
-		if actor.recover == nil {
+		if !s.faulty && actor.mayFail {
+			continue
+		}
+		if actor.recover == nil || !s.faulty {
 			c.Errorf("%s: %v", actor.name, err)
 			continue
 		}
@@ -223,6 +229,9 @@ func (e *explorer) judge(c *cluster, s *stage) {
 	}
 	if e.verify != nil {
 		e.verify(c)
+	}
+	if e.calmly != nil && !s.faulty {
+		e.calmly(c)
 	}
 	if !e.handleRace || c.store.Transactional() {
 		verifyConsistent(c.T, c.store)
@@ -263,7 +272,9 @@ type stage struct {
 	names   []string
 	gates   []*gate
 	results []error
-	trace   strings.Builder
+	// faulty: something has befallen a request.
+	faulty bool
+	trace  strings.Builder
 }
 
 // gate is where an actor waits for its turn.
@@ -311,6 +322,7 @@ func (s *stage) writes(actor int) bool { return s.gates[actor].waiting.IsWrite()
 func (s *stage) step(c choice) {
 	g := s.gates[c.actor]
 	fmt.Fprintf(&s.trace, "\n%s: %s%s", s.names[c.actor], g.waiting, c.fate)
+	s.faulty = s.faulty || c.fate != served
 	g.proceed <- c.fate
 	g.await()
 }
