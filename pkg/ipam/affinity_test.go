@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"testing"
@@ -171,4 +172,29 @@ func TestRemoveHostMarker(t *testing.T) {
 			t.Errorf("%d keys under %sworker-b, want the one of worker-bb", got, root)
 		}
 	}
+}
+
+// TestReleasePoolDuringClaim: a claim made while the pool's affinities are
+// released is released too.
+func TestReleasePoolDuringClaim(t *testing.T) {
+	t.Parallel()
+	forBothKinds(t, func(t *testing.T, c *cluster) {
+		c.p26()
+		c.assign("worker-a", "one", 1)
+		c.plantAffinity("a-stale-one", "10.77.0.192/26", `{"state":"pending"}`)
+		claimed := false
+		c.store.SetHooks(memory.Hooks{Before: func(_ context.Context, call memory.Call) error {
+			if call.IsWrite() && !claimed {
+				claimed = true
+				c.competitor().assign("worker-c", "two", 1)
+			}
+			return nil
+		}})
+		if err := c.ipam.ReleasePoolAffinities(c.ctx(), netip.MustParsePrefix("10.77.0.0/24")); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.count("/calico/ipam/v2/host/"); got != 0 {
+			t.Errorf("%d affinities are left", got)
+		}
+	})
 }
