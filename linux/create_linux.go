@@ -19,7 +19,7 @@ func (s *session) createPair(p pair) error {
 	if !errors.Is(err, unix.EOPNOTSUPP) {
 		return err
 	}
-	s.d.log.Info("the kernel has no netkit, using veth", "interface", p.hostName)
+	s.d.log.Info("the kernel has no netkit, using veth", "host_interface", p.hostName)
 	return s.createVeth(p)
 }
 

@@ -88,12 +88,17 @@ func decideSecond(h found, req dataplane.Request) addAction {
 // decidePodEnd is the rule for an interface that already has CNI_IFNAME in the
 // pod after the names on the host are settled. peer is its host end, nil if
 // that is unknown. Our own leftover is one whose host end got the second name,
-// or was renamed (beyond 1: what a killed ADD left is never an error).
-func decidePodEnd(pod, peer *link, a workload.Attachment) addAction {
+// or was renamed, or was to be named when its maker was killed (beyond 1: what
+// a killed ADD left is never an error). Callers have waited for an alias.
+func decidePodEnd(pod, peer *link, req dataplane.Request) addAction {
 	switch {
 	case pod == nil:
 		return create
-	case peer != nil && peer.isOurs(a):
+	case peer == nil:
+		return refuse
+	case peer.isOurs(req.Attachment):
+		return replace
+	case !peer.isNamed() && (peer.name == req.HostInterface || peer.name == req.SecondInterface):
 		return replace
 	}
 	return refuse

@@ -114,12 +114,16 @@ func TestDecidePodEnd(t *testing.T) {
 		{"absent", nil, nil, create},
 		{"host end ours", &pod, &own, replace},
 		{"host end another's", &pod, &other, refuse},
-		{"host end without alias", &pod, &link{index: 7}, refuse},
+		{"host end without alias", &pod, &link{index: 7, name: "veth7"}, refuse},
+		{"host end without alias, of the pod's name", &pod, &link{index: 7, name: "cali1"}, replace},
+		{"host end without alias, of the second name", &pod, &link{index: 7, name: "cali2"}, replace},
+		{"host end another's, of the second name", &pod, &link{index: 7, name: "cali2", alias: other.alias}, refuse},
 		{"host end unknown", &pod, nil, refuse},
 	}
 	for _, test := range tests {
 		t.Run("Linux/36/tableA/pod end/"+test.name, func(t *testing.T) {
-			if got := decidePodEnd(test.pod, test.peer, decideAttachment("own", "eth0")); got != test.want {
+			req := dataplane.Request{Attachment: decideAttachment("own", "eth0"), HostInterface: "cali1", SecondInterface: "cali2"}
+			if got := decidePodEnd(test.pod, test.peer, req); got != test.want {
 				t.Errorf("decided %q, want %q", got, test.want)
 			}
 		})

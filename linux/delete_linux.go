@@ -74,10 +74,10 @@ func (s *session) deletePodEnd(ctx context.Context, r dataplane.Removal) error {
 		return notGone(s.deleteLink(ctx, host.name, host.index))
 	case leaveSuccessor:
 		s.d.log.Info("the namespace is used by a newer sandbox, interface left alone",
-			"interface", pod.name, "namespace", r.Namespace, "hostInterface", host.name, "alias", host.alias)
+			"pod_interface", pod.name, "namespace", r.Namespace, "host_interface", host.name, "alias", host.alias)
 	case leaveForeign:
 		s.d.log.Warn("interface was not made by this plugin, left alone",
-			"interface", pod.name, "namespace", r.Namespace, "kind", pod.kind)
+			"pod_interface", pod.name, "namespace", r.Namespace, "kind", pod.kind)
 	}
 	return nil
 }

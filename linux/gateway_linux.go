@@ -28,7 +28,7 @@ func (c *connecting) setHostMAC(ctx context.Context) error {
 	for end := time.Now().Add(macLimit); ; {
 		if err := c.host.LinkSetHardwareAddr(byIndex(c.hostIndex), hostMAC); err != nil {
 			c.d.log.Warn("MAC of the host interface not set, keeping the kernel's",
-				"interface", c.want.pair.hostName, "mac", hostMAC, "error", err)
+				"host_interface", c.want.pair.hostName, "mac", hostMAC, "error", err)
 			return nil
 		}
 		l, err := c.host.LinkByIndex(c.hostIndex)
@@ -119,7 +119,7 @@ func (c *connecting) renewLinkLocal(ctx context.Context) error {
 		return c.onHost(err, "setting down the link to renew the link-local address")
 	}
 	if err := c.host.LinkSetHardwareAddr(host, hostMAC); err != nil {
-		c.d.log.Warn("MAC of the host interface not set again", "interface", c.want.pair.hostName, "error", err)
+		c.d.log.Warn("MAC of the host interface not set again", "host_interface", c.want.pair.hostName, "error", err)
 	}
 	if err := pause(ctx, gatewayPause); err != nil {
 		return c.onHost(err, "waiting to renew the link-local address")

@@ -98,6 +98,18 @@ func TestFirstInterfaceAgain(t *testing.T) {
 	n.mustAgree(first)
 }
 
+// TestSecondInterfaceAgain: an ADD that was killed before it could name its
+// owner had used the second name; the next one uses the first.
+func TestSecondInterfaceAgain(t *testing.T) {
+	t.Parallel()
+	n, pod := newNode(t), newPlace(t)
+	n.addVeth(secondName, pod, "eth0")
+	req := request(pod, "c1", dualStack)
+	n.mustAdd(req)
+	n.mustAgree(req)
+	wantList(t, "interfaces", append(n.names(), pod.names()...), hostName, "eth0")
+}
+
 // TestRoutesOfBGPAgents: such an agent drops what is for no pod of a block.
 func TestRoutesOfBGPAgents(t *testing.T) {
 	t.Parallel()

@@ -35,7 +35,7 @@ func (s *session) create(ctx context.Context, req dataplane.Request) (want desir
 				"creating host interface %s for interface %s in network namespace %s: %w, %d times in a row although the name had been free; find out what else makes interfaces of this name",
 				name, want.pair.podName, req.Namespace, err, attempt)
 		}
-		s.d.log.Info("interface name was taken meanwhile, deciding again", "interface", name)
+		s.d.log.Info("interface name was taken meanwhile, deciding again", "host_interface", name)
 	}
 }
 
@@ -104,11 +104,11 @@ func (s *session) settlePodEnd(ctx context.Context, req dataplane.Request) error
 	if err != nil || pod == nil {
 		return err
 	}
-	peer, err := s.hostEnd(*pod)
+	peer, err := awaitOwner(ctx, func() (*link, error) { return s.hostEnd(*pod) })
 	if err != nil {
 		return err
 	}
-	if decidePodEnd(pod, peer, req.Attachment) == replace {
+	if decidePodEnd(pod, peer, req) == replace {
 		return notGone(s.deleteLink(ctx, peer.name, peer.index))
 	}
 	host := "its peer is not an interface of the host"
@@ -122,7 +122,7 @@ func (s *session) settlePodEnd(ctx context.Context, req dataplane.Request) error
 
 // removeFound deletes a link that the tables let go. Gone already is as good.
 func (s *session) removeFound(ctx context.Context, h found) error {
-	s.d.log.Info("removing what an earlier ADD left", "interface", h.link.name, "index", h.link.index, "alias", h.link.alias)
+	s.d.log.Info("removing what an earlier ADD left", "host_interface", h.link.name, "index", h.link.index, "alias", h.link.alias)
 	return notGone(s.deleteLink(ctx, h.link.name, h.link.index))
 }
 

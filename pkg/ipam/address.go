@@ -87,6 +87,9 @@ func (d *addressAssignment) decide() (decision, error) {
 	if needs := d.unread(p); len(needs) > 0 {
 		return decision{needs: needs}, nil
 	}
+	if d.stale() {
+		return decision{side: releaseAffinity(d.facts, d.facts.affinityKey(d.block))}, nil
+	}
 	draft := newDraft(d.facts, d.request.HandleID, d.request.Attributes)
 	b, err := d.take(draft, p)
 	if err != nil {
@@ -97,6 +100,13 @@ func (d *addressAssignment) decide() (decision, error) {
 	}
 	b.taken = []netip.Addr{d.request.Addr}
 	return decision{final: draft.plan()}, nil
+}
+
+// stale reports whether this host has an affinity for the block of another
+// owner, be it of a claim just lost (IPAM contract 3.2 row 2).
+func (d *addressAssignment) stale() bool {
+	block := d.facts.blocks[d.block].value
+	return block != nil && block.Affinity != d.facts.owner() && d.facts.affinities[d.facts.affinityKey(d.block)].value != nil
 }
 
 // confirm plans what an engine without transactions may have left undone once

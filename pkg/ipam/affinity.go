@@ -212,24 +212,32 @@ func (a *Allocator) ReleaseHostAffinities(ctx context.Context, kind, host string
 	if host == "" {
 		return errors.New("releasing affinities: the host has no name")
 	}
-	return a.releaseAll(ctx, func(model.AffinityKey) bool { return true }, mustBeEmpty,
+	_, err := a.releaseAll(ctx, func(model.AffinityKey) bool { return true }, mustBeEmpty,
 		datastore.ListAffinities{Type: kind, Host: host, Family: model.IPv4},
 		datastore.ListAffinities{Type: kind, Host: host, Family: model.IPv6})
+	return err
 }
 
 // ReleasePoolAffinities ends the claims of all owners on blocks inside cidr,
-// before its pool is deleted.
+// before its pool is deleted. While it meets blocks of other owners than their
+// affinity's, claims are being made, and it looks again.
 func (a *Allocator) ReleasePoolAffinities(ctx context.Context, cidr netip.Prefix) error {
 	family := model.FamilyOf(cidr.Addr())
-	return a.releaseAll(ctx, func(key model.AffinityKey) bool { return inside(key.CIDR, cidr) }, false,
-		datastore.ListAffinities{Type: model.AffinityHost, Family: family},
-		datastore.ListAffinities{Type: model.AffinityVirtual, Family: family})
+	for range maxRounds {
+		conflicts, err := a.releaseAll(ctx, func(key model.AffinityKey) bool { return inside(key.CIDR, cidr) }, false,
+			datastore.ListAffinities{Type: model.AffinityHost, Family: family},
+			datastore.ListAffinities{Type: model.AffinityVirtual, Family: family})
+		if err != nil || !conflicts {
+			return err
+		}
+	}
+	return fmt.Errorf("releasing the affinities in %s: %w", cidr, ErrClaimConflict)
 }
 
-func (a *Allocator) releaseAll(ctx context.Context, wanted func(model.AffinityKey) bool, mustBeEmpty bool, lists ...datastore.Query) error {
+func (a *Allocator) releaseAll(ctx context.Context, wanted func(model.AffinityKey) bool, mustBeEmpty bool, lists ...datastore.Query) (conflicts bool, err error) {
 	answers, err := a.store.Read(ctx, lists...)
 	if err != nil {
-		return err
+		return false, err
 	}
 	var failures []error
 	for _, answer := range answers {
@@ -238,13 +246,15 @@ func (a *Allocator) releaseAll(ctx context.Context, wanted func(model.AffinityKe
 			if !ok || !wanted(key) {
 				continue
 			}
-			err := a.releaseAffinity(ctx, &affinityRelease{key: key, mustBeEmpty: mustBeEmpty})
-			if err != nil && !errors.Is(err, ErrClaimConflict) {
+			switch err := a.releaseAffinity(ctx, &affinityRelease{key: key, mustBeEmpty: mustBeEmpty}); {
+			case errors.Is(err, ErrClaimConflict):
+				conflicts = true
+			case err != nil:
 				failures = append(failures, err)
 			}
 		}
 	}
-	return errors.Join(failures...)
+	return conflicts, errors.Join(failures...)
 }
 
 // RemoveHost ends all claims of a host, empty or not, and removes what old

@@ -1,6 +1,7 @@
 package ipam
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"testing"
@@ -151,4 +152,49 @@ func TestSetConfig(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRemoveHostMarker: the marker that old releases wrote goes with the host,
+// and only that host's (IPAM contract 6, RemoveIPAMHost).
+func TestRemoveHostMarker(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, memory.Options{})
+	c.p26()
+	c.assign("worker-b", "one", 1)
+	const root = "/calico/ipam/v2/host/"
+	c.store.Plant(root+"worker-b", "")
+	c.store.Plant(root+"worker-bb", "")
+	for range 2 {
+		if err := c.ipam.RemoveHost(c.ctx(), "worker-b"); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.count(root + "worker-b"); got != 1 {
+			t.Errorf("%d keys under %sworker-b, want the one of worker-bb", got, root)
+		}
+	}
+}
+
+// TestReleasePoolDuringClaim: a claim made while the pool's affinities are
+// released is released too.
+func TestReleasePoolDuringClaim(t *testing.T) {
+	t.Parallel()
+	forBothKinds(t, func(t *testing.T, c *cluster) {
+		c.p26()
+		c.assign("worker-a", "one", 1)
+		c.plantAffinity("a-stale-one", "10.77.0.192/26", `{"state":"pending"}`)
+		claimed := false
+		c.store.SetHooks(memory.Hooks{Before: func(_ context.Context, call memory.Call) error {
+			if call.IsWrite() && !claimed {
+				claimed = true
+				c.competitor().assign("worker-c", "two", 1)
+			}
+			return nil
+		}})
+		if err := c.ipam.ReleasePoolAffinities(c.ctx(), netip.MustParsePrefix("10.77.0.0/24")); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.count("/calico/ipam/v2/host/"); got != 0 {
+			t.Errorf("%d affinities are left", got)
+		}
+	})
 }

@@ -190,10 +190,33 @@ func wantText(t *testing.T, err error, parts ...string) {
 	}
 }
 
+// auditor checks invariants. It remembers the documents it has decoded, since
+// explored schedules pass through the same ones again and again.
+type auditor struct{ blocks map[string]*model.Block }
+
+func newAuditor() *auditor { return &auditor{blocks: map[string]*model.Block{}} }
+
+func (a *auditor) block(raw string) (*model.Block, error) {
+	if block, known := a.blocks[raw]; known {
+		return block, nil
+	}
+	block := &model.Block{}
+	err := json.Unmarshal([]byte(raw), block)
+	if err == nil {
+		a.blocks[raw] = block
+	}
+	return block, err
+}
+
 // verifyConsistent checks the invariants of blocks (datastore contract 4.2)
 // and that handles and blocks agree: each allocation is counted by its handle,
 // exactly.
 func verifyConsistent(t *testing.T, store *memory.Store) {
+	t.Helper()
+	newAuditor().consistent(t, store)
+}
+
+func (a *auditor) consistent(t *testing.T, store *memory.Store) {
 	t.Helper()
 	held := map[string]map[netip.Prefix]int{}
 	counted := map[string]map[netip.Prefix]int{}
@@ -205,7 +228,7 @@ func verifyConsistent(t *testing.T, store *memory.Store) {
 		raw, _ := store.Raw(path)
 		switch key := key.(type) {
 		case model.BlockKey:
-			verifyBlock(t, key, raw, held)
+			a.whole(t, key, raw, held)
 		case model.HandleKey:
 			var handle model.Handle
 			if err := json.Unmarshal([]byte(raw), &handle); err != nil {
@@ -213,7 +236,7 @@ func verifyConsistent(t *testing.T, store *memory.Store) {
 			}
 			counted[key.ID] = handle.Blocks
 		case model.AffinityKey:
-			verifyAffinity(t, key, raw, store)
+			a.claimed(t, key, raw, store)
 		}
 	}
 	for id, blocks := range held {
@@ -232,10 +255,11 @@ func verifyConsistent(t *testing.T, store *memory.Store) {
 	}
 }
 
-func verifyBlock(t *testing.T, key model.BlockKey, raw string, held map[string]map[netip.Prefix]int) {
+// whole checks one block, and counts what it holds.
+func (a *auditor) whole(t *testing.T, key model.BlockKey, raw string, held map[string]map[netip.Prefix]int) {
 	t.Helper()
-	var block model.Block
-	if err := json.Unmarshal([]byte(raw), &block); err != nil {
+	block, err := a.block(raw)
+	if err != nil {
 		t.Errorf("%s: %v", key, err)
 		return
 	}
@@ -266,17 +290,16 @@ func verifyBlock(t *testing.T, key model.BlockKey, raw string, held map[string]m
 	}
 }
 
-// verifyAffinity checks that a confirmed affinity has its block.
-func verifyAffinity(t *testing.T, key model.AffinityKey, raw string, store *memory.Store) {
+// claimed checks that a confirmed affinity has its block.
+func (a *auditor) claimed(t *testing.T, key model.AffinityKey, raw string, store *memory.Store) {
 	t.Helper()
 	if !strings.Contains(raw, `"confirmed"`) {
 		return
 	}
-	var block model.Block
 	text, ok := store.Raw(model.BlockKey{CIDR: key.CIDR}.Path())
 	if !ok {
 		t.Errorf("%s is confirmed, but the block does not exist", key)
-	} else if err := json.Unmarshal([]byte(text), &block); err == nil && block.Affinity != key.Owner() {
+	} else if block, err := a.block(text); err == nil && block.Affinity != key.Owner() {
 		t.Errorf("%s is confirmed, but the block belongs to %q", key, block.Affinity)
 	}
 }

@@ -2,10 +2,6 @@ package ipam
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +21,8 @@ type actor struct {
 	// recover is what the runtime, or the operator, does when the operation
 	// failed or was killed; nil: the operation must not fail.
 	recover func(c *cluster) error
+	// mayFail: it may also fail without a fault, and then leaves nothing.
+	mayFail bool
 }
 
 // interleaving is a set of operations that are run in every order of their
@@ -33,8 +31,9 @@ type interleaving struct {
 	name    string
 	prepare func(c *cluster)
 	actors  []actor
-	// verify is asked in addition to the invariants when all is over.
-	verify func(c *cluster)
+	// verify is asked in addition to the invariants when all is over, calmly
+	// only if nothing befell a request.
+	verify, calmly func(c *cluster)
 	// handleRace: one handle is added to and released at once, which only
 	// transactions survive (beyond 6: a runtime never does it).
 	handleRace bool
@@ -84,11 +83,13 @@ type explorer struct {
 	turns, faults int
 
 	prepared *cluster
+	auditor  *auditor
 }
 
 // run tries all schedules, depth first, and returns how many there were.
 func (e *explorer) run(t *testing.T) (schedules int) {
 	t.Helper()
+	e.auditor = newAuditor()
 	var prefix []choice
 	for {
 		schedules++
@@ -156,7 +157,7 @@ func (e *explorer) follow(t *testing.T, prefix []choice) (taken []turn) {
 		writes := s.writes(current)
 		s.step(at.chosen)
 		if writes && (!e.handleRace || c.store.Transactional()) {
-			verifySurvivable(t, c.store)
+			e.auditor.survivable(t, c.store)
 		}
 		if t.Failed() {
 			break
@@ -213,7 +214,10 @@ func (e *explorer) judge(c *cluster, s *stage) {
 		if err == nil {
 			continue
 		}
-		if actor.recover == nil {
+		if !s.faulty && actor.mayFail {
+			continue
+		}
+		if actor.recover == nil || !s.faulty {
 			c.Errorf("%s: %v", actor.name, err)
 			continue
 		}
@@ -224,8 +228,11 @@ func (e *explorer) judge(c *cluster, s *stage) {
 	if e.verify != nil {
 		e.verify(c)
 	}
+	if e.calmly != nil && !s.faulty {
+		e.calmly(c)
+	}
 	if !e.handleRace || c.store.Transactional() {
-		verifyConsistent(c.T, c.store)
+		e.auditor.consistent(c.T, c.store)
 	}
 	if s.nobodyDied() && !e.halfReleased && (!e.loose || c.store.Transactional()) {
 		verifyClaims(c)
@@ -252,143 +259,4 @@ func verifyClaims(c *cluster) {
 			}
 		}
 	}
-}
-
-func (s *stage) nobodyDied() bool {
-	return !slices.ContainsFunc(s.gates, func(g *gate) bool { return g.dead })
-}
-
-// stage holds the actors; one of them moves at a time.
-type stage struct {
-	names   []string
-	gates   []*gate
-	results []error
-	trace   strings.Builder
-}
-
-// gate is where an actor waits for its turn.
-type gate struct {
-	// arrived gets the request that the actor waits with; it is closed at the
-	// actor's end.
-	arrived chan memory.Call
-	proceed chan fate
-	waiting *memory.Call
-	dead    bool
-}
-
-func newStage(c *cluster, actors []actor) *stage {
-	s := &stage{results: make([]error, len(actors))}
-	for i, actor := range actors {
-		g := &gate{arrived: make(chan memory.Call), proceed: make(chan fate)}
-		s.names, s.gates = append(s.names, actor.name), append(s.gates, g)
-		go func() {
-			defer close(g.arrived)
-			store := &gated{Store: c.store.Competitor(), gate: g}
-			if actor.foreign != nil {
-				s.results[i] = actor.foreign(context.Background(), c, store)
-				return
-			}
-			a := New(store, Options{Now: func() time.Time { return c.clock.Now().Add(time.Duration(i)) }})
-			a.pause = func(context.Context, int) error { return nil }
-			s.results[i] = actor.run(c, a)
-		}()
-		g.await()
-	}
-	return s
-}
-
-func (g *gate) await() {
-	g.waiting = nil
-	if call, ok := <-g.arrived; ok {
-		g.waiting = &call
-	}
-}
-
-func (s *stage) waits(actor int) bool { return s.gates[actor].waiting != nil }
-
-func (s *stage) writes(actor int) bool { return s.gates[actor].waiting.IsWrite() }
-
-func (s *stage) step(c choice) {
-	g := s.gates[c.actor]
-	fmt.Fprintf(&s.trace, "\n%s: %s%s", s.names[c.actor], g.waiting, c.fate)
-	g.proceed <- c.fate
-	g.await()
-}
-
-// end lets those die that still wait.
-func (s *stage) end() {
-	for _, g := range s.gates {
-		for g.waiting != nil {
-			g.proceed <- killed
-			g.await()
-		}
-	}
-}
-
-// gated is the datastore as an actor sees it. Without transactions each
-// mutation is a request of its own.
-type gated struct {
-	datastore.Store
-	gate *gate
-}
-
-var errKilledHere = errors.New("killed")
-
-// pass waits for the turn.
-func (g *gated) pass(call memory.Call) (fate, error) {
-	if g.gate.dead {
-		return killed, errKilledHere
-	}
-	g.gate.arrived <- call
-	f := <-g.gate.proceed
-	if f == killed {
-		g.gate.dead = true
-		return f, errKilledHere
-	}
-	return f, nil
-}
-
-func (g *gated) Read(ctx context.Context, queries ...datastore.Query) ([]datastore.Answer, error) {
-	if _, err := g.pass(memory.Call{Queries: queries}); err != nil {
-		return nil, err
-	}
-	return g.Store.Read(ctx, queries...)
-}
-
-func (g *gated) Write(ctx context.Context, steps ...datastore.Step) (datastore.Written, error) {
-	if g.Transactional() {
-		return g.request(ctx, steps...)
-	}
-	all := datastore.Written{}
-	for _, step := range steps {
-		for _, mutation := range step {
-			if mutation.Op == datastore.Expect {
-				continue
-			}
-			written, err := g.request(ctx, datastore.Step{mutation})
-			for key, revision := range written {
-				all[key] = revision
-			}
-			if err != nil {
-				return all, err
-			}
-		}
-	}
-	return all, nil
-}
-
-func (g *gated) request(ctx context.Context, steps ...datastore.Step) (datastore.Written, error) {
-	call := memory.Call{Steps: steps}
-	switch f, err := g.pass(call); {
-	case err != nil:
-		return nil, err
-	case f == requestLost:
-		return nil, memory.LoseAnswer(call)
-	case f == answerLost:
-		if _, err := g.Store.Write(ctx, steps...); err != nil {
-			return nil, err
-		}
-		return nil, memory.LoseAnswer(call)
-	}
-	return g.Store.Write(ctx, steps...)
 }

@@ -145,6 +145,8 @@ func (f *facts) learnEntry(entry datastore.Entry) {
 			value = value.Clone()
 			value.Collect(f.now, f.cooldown())
 			f.blocks[key.CIDR] = object[model.Block]{value, entry.Revision}
+		} else if f.blocks[key.CIDR].value == nil {
+			delete(f.blocks, key.CIDR) // it was absent when it was read
 		}
 	case model.AffinityKey:
 		value, _ := entry.Value.(*model.Affinity)

@@ -331,12 +331,17 @@ func (c *cluster) rewrite(call memory.Call) {
 // and no handle counts too little.
 func verifySurvivable(t *testing.T, store *memory.Store) {
 	t.Helper()
+	newAuditor().survivable(t, store)
+}
+
+func (a *auditor) survivable(t *testing.T, store *memory.Store) {
+	t.Helper()
 	held := map[string]map[netip.Prefix]int{}
 	for _, path := range store.Paths() {
 		if key, ok := model.ParsePath(path); ok {
 			if key, ok := key.(model.BlockKey); ok {
 				raw, _ := store.Raw(path)
-				verifyBlock(t, key, raw, held)
+				a.whole(t, key, raw, held)
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package ipam
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -107,13 +106,17 @@ func interleavings() []interleaving {
 		{name: "ADD and ADD on one fresh host", prepare: p26, actors: []actor{addOne("worker-b", "one"), addOne("worker-b", "two")}},
 		{name: "ADD and ADD on two fresh hosts", prepare: p26, actors: []actor{addOne("worker-a", "one"), addOne("worker-b", "two")}},
 		{name: "three ADDs", large: true, prepare: p26, actors: []actor{addOne("worker-b", "one"), addOne("worker-b", "two"), addOne("worker-a", "three")}},
-		{name: "two hosts and the last block", large: true, prepare: nearlyFull, actors: []actor{addOne("worker-a", "one"), addOne("worker-b", "two")}},
+		{name: "two hosts and the last block", large: true, prepare: func(c *cluster) {
+			nearlyFull(c)
+			c.config(strictConfig)
+		}, calmly: oneOf("one", "two"), actors: []actor{addAny("worker-a", "one"), addAny("worker-b", "two")}},
+		{name: "two hosts and the last block, borrowing", large: true, prepare: nearlyFull, actors: []actor{addAny("worker-a", "one"), addOne("worker-b", "two")}},
 		{name: "two ADDs of one container", sharedHandle: true, prepare: p26, actors: []actor{addOne("worker-b", "one"), addOne("worker-b", "one")}},
 		{name: "two ADDs of one container again", sharedHandle: true, prepare: one, actors: []actor{addOne("worker-b", "one"), addOne("worker-b", "one")}},
 		{name: "two ADDs and the last address", prepare: func(c *cluster) {
 			c.pool("pods", "10.77.0.0/30", 30)
 			c.assign("worker-b", "many", 3)
-		}, actors: []actor{addOne("worker-b", "one"), addOne("worker-a", "two")}},
+		}, calmly: oneOf("one", "two"), actors: []actor{addAny("worker-b", "one"), addAny("worker-a", "two")}},
 		{name: "ADD and DEL of one container", prepare: one, actors: []actor{addOne("worker-b", "one"), delOne("one")}, handleRace: true},
 		{name: "ADD and DEL of two containers", prepare: one, actors: []actor{addOne("worker-b", "two"), delOne("one")}},
 		{name: "DEL and DEL", prepare: one, actors: []actor{delOne("one"), delOne("one")}, verify: func(c *cluster) { c.wantGone("k8s-pod-network.one") }},
@@ -146,6 +149,14 @@ func interleavings() []interleaving {
 			actors: []actor{releaseOf("10.77.0.0"), releaseOf("10.77.0.1")}},
 		{name: "release of an address and DEL", prepare: func(c *cluster) { c.p26(); c.assign("worker-b", "one", 2) },
 			actors: []actor{releaseOf("10.77.0.0"), delOne("one")}, verify: func(c *cluster) { c.wantGone("k8s-pod-network.one") }},
+		{name: "two requests of one address", prepare: p26, calmly: oneOf("one", "two"),
+			actors: []actor{addCertain("worker-a", "one", "10.77.0.9"), addCertain("worker-b", "two", "10.77.0.9")}},
+		{name: "request of the address that comes next", prepare: one,
+			actors: []actor{addCertain("worker-b", "two", "10.77.0.1"), addOne("worker-b", "three")}},
+		{name: "two ADDs of both families and one IPv6 address", large: true, loose: true, calmly: oneOf("one", "two"), prepare: func(c *cluster) {
+			c.p26()
+			c.pool("six", "fd00::/128", 128)
+		}, actors: []actor{addBoth("worker-b", "one"), addBoth("worker-a", "two")}},
 		{name: "claim and deletion of the pool", prepare: p26, actors: []actor{addAny("worker-b", "one"), deletePool()}, verify: func(c *cluster) {
 			if c.store.Transactional() && c.count("/calico/ipam/v2/assignment/") > 0 && c.handle("one") == nil {
 				c.Error("a block was claimed from a pool that is gone")
@@ -154,19 +165,44 @@ func interleavings() []interleaving {
 	}
 }
 
-// addAny is an ADD that may well find nothing.
+// addAny is an ADD that may well find nothing, and then leaves nothing.
 func addAny(host, container string) actor {
 	a := addOne(host, container)
-	run := a.run
-	a.run = func(c *cluster, on *Allocator) error {
-		if err := run(c, on); err != nil && datastore.ReasonOf(err) != datastore.Unreachable {
-			return err
-		} else if err != nil {
-			return fmt.Errorf("found nothing: %w", err)
-		}
-		return nil
+	a.mayFail = true
+	return a
+}
+
+// addBoth is an ADD of both families that may find only one.
+func addBoth(host, container string) actor {
+	a := addAny(host, container)
+	a.run = func(c *cluster, a *Allocator) error {
+		r := c.request(host, container, 1)
+		r.Count6 = 1
+		_, err := a.Assign(context.Background(), r)
+		return err
 	}
 	return a
+}
+
+// addCertain is an ADD of one certain address that may be taken.
+func addCertain(host, container, addr string) actor {
+	a := addAny(host, container)
+	a.name += " of " + addr
+	a.run = func(c *cluster, a *Allocator) error {
+		_, err := a.AssignAddress(context.Background(), c.address(host, container, addr))
+		return err
+	}
+	return a
+}
+
+// oneOf checks that exactly one of two containers has an address.
+func oneOf(one, two string) func(c *cluster) {
+	return func(c *cluster) {
+		c.Helper()
+		if (c.handle(one) == nil) == (c.handle(two) == nil) {
+			c.Errorf("handles %+v of %s, %+v of %s, want one", c.handle(one), one, c.handle(two), two)
+		}
+	}
 }
 
 func gc(host string) actor {

@@ -269,6 +269,14 @@ func TestUnreadableBlocks(t *testing.T) {
 			c.want(c.assign("worker-b", "two", 1), "10.77.0.65/26")
 			mend(c, "10.77.0.0/26")
 		}},
+		{"own block, with another's document", func(t *testing.T, c *cluster) {
+			c.p26()
+			other := model.NewBlock(netip.MustParsePrefix("10.88.0.0/26"), "host:worker-b", c.clock.Now(), nil)
+			c.put(model.BlockKey{CIDR: netip.MustParsePrefix("10.77.0.0/26")}, other)
+			c.plantAffinity("worker-b", "10.77.0.0/26", `{"state":"pending"}`)
+			c.want(c.assign("worker-b", "one", 1), "10.77.0.64/26")
+			mend(c, "10.77.0.0/26")
+		}},
 		{"in the walk", func(t *testing.T, c *cluster) {
 			c.p26()
 			corrupt(c, "10.77.0.0/26")

@@ -169,14 +169,14 @@ func TestTimestamps(t *testing.T) {
 		if text != when.String() {
 			t.Errorf("%q, want Go's default %q", text, when)
 		}
-		if back, err := ParseTimestamp(text); err != nil || !back.Equal(when) {
+		if back, err := parseTimestamp(text); err != nil || !back.Equal(when) {
 			t.Errorf("%q parsed as %v, %v", text, back, err)
 		}
 	}
 	if FormatTimestamp(time.Date(2026, 3, 4, 6, 6, 7, 0, time.FixedZone("", 3600))) != "2026-03-04 05:06:07 +0000 UTC" {
 		t.Error("not in UTC")
 	}
-	if _, err := ParseTimestamp("yesterday"); err == nil {
+	if _, err := parseTimestamp("yesterday"); err == nil {
 		t.Error("parsed")
 	}
 }

@@ -158,6 +158,24 @@ func TestExhaustionTellsWhy(t *testing.T) {
 		"pool f-manual (10.82.0.0/26): used only by who asks for it", "pool g-going (10.83.0.0/26): disabled")
 }
 
+// TestLimitTellsWhy: also where a limit is in the way, each pool's reason is
+// told.
+func TestLimitTellsWhy(t *testing.T) {
+	t.Parallel()
+	for name, config := range map[string]string{
+		"limit reached":               `{"strict_affinity":true,"auto_allocate_blocks":true,"maxBlocksPerHost":1}`,
+		"no new block may be claimed": `{"strict_affinity":true}`,
+	} {
+		c := newCluster(t, memory.Options{})
+		c.p26()
+		c.pool("off", "10.78.0.0/24", 26, `"disabled":true`)
+		c.fullBlock("worker-b", netip.MustParsePrefix("10.77.0.0/26"))
+		c.config(config)
+		_, err := c.ipam.Assign(c.ctx(), c.request("worker-b", "one", 1))
+		wantText(t, err, "pool pods (10.77.0.0/24): "+name, "pool off (10.78.0.0/24): disabled")
+	}
+}
+
 func TestUnparsableSelector(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, memory.Options{})

@@ -1,12 +1,14 @@
 package ipam
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"sync"
 	"testing"
 	"time"
 
+	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/datastore/memory"
 	"calico-cni/pkg/model"
 )
@@ -162,4 +164,29 @@ func TestSiblingClaimsElsewhere(t *testing.T) {
 		})
 		c.want(c.assign("worker-b", "one", 1), "10.77.0.129/26")
 	})
+}
+
+// TestReclaimInterrupted: the answer to the last request of a reclaim is lost,
+// and a third host claims the block before that is found out.
+func TestReclaimInterrupted(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, memory.Options{NonTransactional: true})
+	c.p26()
+	c.emptyBlockOf("worker-a", "worker-c")
+	c.clock.advance(2 * time.Minute)
+	affinity := model.AffinityKey{Type: model.AffinityHost, Host: "worker-a", CIDR: netip.MustParsePrefix("10.77.0.192/26")}
+	lost := false
+	c.store.SetHooks(memory.Hooks{Before: func(_ context.Context, call memory.Call) error {
+		if lost || !writes(call, affinity) || call.Steps[0][0].Op != datastore.Delete {
+			return nil
+		}
+		lost = true
+		c.competitor().assign("worker-c", "rival", 1)
+		return memory.LoseAnswer(call)
+	}})
+	c.assign("worker-b", "one", 1)
+	if !lost || c.affinity("worker-a", "10.77.0.192/26") != nil {
+		t.Error("the affinity of worker-a is left")
+	}
+	verifyConsistent(t, c.store)
 }

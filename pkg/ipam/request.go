@@ -144,8 +144,8 @@ const timestampLayout = "2006-01-02 15:04:05.999999999 +0000 UTC"
 // FormatTimestamp is the text of the owner attribute "timestamp".
 func FormatTimestamp(t time.Time) string { return t.UTC().Format(timestampLayout) }
 
-// ParseTimestamp is the inverse of FormatTimestamp.
-func ParseTimestamp(text string) (time.Time, error) {
+// parseTimestamp is the inverse of FormatTimestamp.
+func parseTimestamp(text string) (time.Time, error) {
 	t, err := time.Parse(timestampLayout, text)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("timestamp %q: %w", text, err)

@@ -3,6 +3,7 @@ package ipam
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"calico-cni/pkg/cnierr"
@@ -256,13 +257,24 @@ func (s *search) mayClaim() error {
 	limit := blockLimit(s.request.MaxBlocks, s.facts.config.MaxBlocksPerHost)
 	if s.owned >= limit {
 		s.say(fmt.Sprintf("Need to allocate an IPAM block but could not - limit of %d blocks reached for this node", limit))
-		return cnierr.New(cnierr.BlockLimit, "cannot allocate new block due to per host block limit: host %s has %d of at most %d blocks, and they are full",
-			s.facts.host, s.owned, limit)
+		return cnierr.New(cnierr.BlockLimit, "cannot allocate new block due to per host block limit: host %s has %d of at most %d blocks, and they are full; %s",
+			s.facts.host, s.owned, limit, s.because("limit reached"))
 	}
 	if !s.facts.config.AutoAllocateBlocks {
-		return cnierr.New(cnierr.AddressesExhausted, "failed to find or claim a block: the blocks of host %s are full and autoAllocateBlocks is off", s.facts.host)
+		return cnierr.New(cnierr.AddressesExhausted, "failed to find or claim a block: the blocks of host %s are full and autoAllocateBlocks is off; %s",
+			s.facts.host, s.because("no new block may be claimed"))
 	}
 	return nil
+}
+
+// because tells why each pool gave no address: the candidates for one reason,
+// the others for theirs.
+func (s *search) because(reason string) string {
+	reasons := slices.Clone(s.result.Reasons)
+	for _, p := range s.pools {
+		reasons = append(reasons, p.String()+": "+reason)
+	}
+	return strings.Join(reasons, "; ")
 }
 
 func (s *search) say(message string) { s.result.Messages = append(s.result.Messages, message) }

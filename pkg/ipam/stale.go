@@ -38,7 +38,7 @@ func (r *GCRequest) stale(id string) bool {
 // old reports whether an allocation was made on the host before the collection
 // began. One that does not say so is not touched, nor is a tunnel's.
 func (r *GCRequest) old(holder *model.Attribute) bool {
-	made, err := ParseTimestamp(holder.Owner["timestamp"])
+	made, err := parseTimestamp(holder.Owner["timestamp"])
 	return err == nil && made.Before(r.Before) && holder.Owner["node"] == r.Host && holder.Owner["type"] == ""
 }
 

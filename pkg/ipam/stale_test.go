@@ -123,3 +123,37 @@ func TestReleaseStaleGoesOn(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestStaleBesideUnreadable: a block that cannot be read keeps GC from that
+// block only, and is reported.
+func TestStaleBesideUnreadable(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, memory.Options{})
+	c.p26()
+	c.assign("worker-b", "full", 64)
+	c.assign("worker-b", "one", 1)
+	c.plant(model.BlockKey{CIDR: netip.MustParsePrefix("10.77.0.0/26")}, `{`)
+	c.clock.advance(time.Second)
+	done, err := c.ipam.ReleaseStale(c.ctx(), GCRequest{Network: "k8s-pod-network", Host: "worker-b", Before: c.clock.Now()})
+	if len(done) != 1 || done[0] != "k8s-pod-network.one" {
+		t.Errorf("done %v", done)
+	}
+	wantText(t, err, "10.77.0.0/26")
+}
+
+// TestStaleInManyBlocks: a container that holds addresses in more blocks than
+// one write takes is released of all.
+func TestStaleInManyBlocks(t *testing.T) {
+	t.Parallel()
+	forBothKinds(t, func(t *testing.T, c *cluster) {
+		c.pool("pods", "10.77.0.0/25", 32)
+		c.config(`{"strict_affinity":true,"auto_allocate_blocks":true,"maxBlocksPerHost":200}`)
+		c.assign("worker-b", "one", 110)
+		c.clock.advance(time.Second)
+		_, err := c.ipam.ReleaseStale(c.ctx(), GCRequest{Network: "k8s-pod-network", Host: "worker-b", Before: c.clock.Now()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.wantGone("k8s-pod-network.one")
+	})
+}

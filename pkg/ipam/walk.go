@@ -150,12 +150,13 @@ func (s *search) reclaim(block *model.Block) (stop bool) {
 	return true
 }
 
-// finishReclaim plans the end of another host's affinity if only its block
-// was deleted before the reclaim of that was interrupted.
+// finishReclaim plans the end of another host's affinity if only its block was
+// deleted, and perhaps claimed by a third, when the reclaim was interrupted.
 func (s *search) finishReclaim() {
 	for key, affinity := range s.facts.affinities {
 		block, read := s.facts.blocks[key.CIDR]
-		if key.Host != s.facts.host && affinity.value != nil && read && block.value == nil {
+		lost := block.value == nil || block.value.Affinity != "" && block.value.Affinity != key.Owner()
+		if key.Host != s.facts.host && affinity.value != nil && read && lost {
 			s.side = releaseAffinity(s.facts, key)
 			return
 		}

@@ -185,7 +185,30 @@ func Decode(key Key, data []byte) (any, error) {
 	if err := value.UnmarshalJSON(data); err != nil {
 		return nil, fmt.Errorf("decoding the %s: %w", key, err)
 	}
+	if err := belongs(key, value); err != nil {
+		return nil, fmt.Errorf("decoding the %s: %w", key, err)
+	}
 	return value, nil
+}
+
+// belongs refuses a document that says it is another object: what is decided
+// on it would be written elsewhere. A resource without a name gets its key's.
+func belongs(key Key, value any) error {
+	if block, ok := value.(*Block); ok && block.CIDR != key.(BlockKey).CIDR {
+		return fmt.Errorf("it is one of block %s", block.CIDR)
+	}
+	metadata := metadataOf(value)
+	if metadata == nil {
+		return nil
+	}
+	resource := key.(ResourceKey)
+	if metadata.Name == "" && metadata.Namespace == "" {
+		metadata.Name, metadata.Namespace = resource.Name, resource.Namespace
+	}
+	if metadata.Name != resource.Name || metadata.Namespace != resource.Namespace {
+		return fmt.Errorf("it is one of %s", ResourceKey{resource.Kind, metadata.Namespace, metadata.Name})
+	}
+	return nil
 }
 
 func newValue(key Key) json.Unmarshaler {

@@ -148,6 +148,37 @@ func TestOddObjects(t *testing.T) {
 	}
 }
 
+// TestDocumentsOfOthers: a document that says it is another object is not read
+// as this one; texts that are not canonical say the same, and a resource may
+// leave its name to its key.
+func TestDocumentsOfOthers(t *testing.T) {
+	t.Parallel()
+	pods := model.ResourceKey{Kind: model.KindIPPool, Name: "pods"}
+	endpoint := model.ResourceKey{Kind: model.KindWorkloadEndpoint, Namespace: "shop", Name: "e"}
+	for _, row := range []struct {
+		key      model.Key
+		document string
+		ok       bool
+	}{
+		{fourKey, fourBlock(map[string]string{"cidr": `"10.77.3.66/30"`}), true},
+		{fourKey, fourBlock(map[string]string{"cidr": `"10.77.3.68/30"`}), false},
+		{model.BlockKey{CIDR: prefix("fd00::40/126")}, fourBlock(map[string]string{"cidr": `"FD00:0::41/126"`}), true},
+		{pods, `{"spec":{"cidr":"10.77.0.0/16"}}`, true},
+		{pods, `{"metadata":{"name":"others"},"spec":{"cidr":"10.77.0.0/16"}}`, false},
+		{endpoint, `{"metadata":{"name":"e","namespace":"shop"}}`, true},
+		{endpoint, `{"metadata":{"name":"e","namespace":"shop2"}}`, false},
+		{endpoint, `{"spec":{}}`, true},
+	} {
+		value, err := model.Decode(row.key, []byte(row.document))
+		if (err == nil) != row.ok {
+			t.Errorf("%s from %s: %v", row.key, row.document, err)
+		}
+		if pool, ok := value.(*model.IPPool); ok && pool.Metadata.Name != "pods" {
+			t.Errorf("pool %+v", pool.Metadata)
+		}
+	}
+}
+
 func TestBadPoolRanges(t *testing.T) {
 	t.Parallel()
 	for cidr, want := range map[string]string{

@@ -105,6 +105,25 @@ func decodeResource(data []byte, spec any) (metadata Metadata, specUnknown, unkn
 	return doc.Metadata, specUnknown, unknown, nil
 }
 
+// metadataOf is nil for whatever is no v3 resource.
+func metadataOf(value any) *Metadata {
+	switch v := value.(type) {
+	case *IPPool:
+		return &v.Metadata
+	case *IPReservation:
+		return &v.Metadata
+	case *Node:
+		return &v.Metadata
+	case *ClusterInformation:
+		return &v.Metadata
+	case *Profile:
+		return &v.Metadata
+	case *WorkloadEndpoint:
+		return &v.Metadata
+	}
+	return nil
+}
+
 func newResource(kind Kind) json.Unmarshaler {
 	switch kind {
 	case KindIPPool:

@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 
@@ -93,12 +94,18 @@ func (s *serving) hostStatus(ctx context.Context, usage []datastore.Answer) erro
 	if !s.Embedded {
 		return s.plugin.Host.Forwarding(ipv4, ipv6)
 	}
-	// Forwarding and masquerading are switched on by the first ADD.
 	used := allocated(usage)
-	if err := s.plugin.Host.Forwarding(ipv4 && used[model.IPv4], ipv6 && used[model.IPv6]); err != nil {
+	serves := func() error { return s.hostServes(ctx, ipv4 && used[model.IPv4], ipv6 && used[model.IPv6], usage) }
+	return persisting(ctx, serves)
+}
+
+// hostServes looks at what ADD switches on where no node agent runs; without
+// addresses in use nothing of it is needed.
+func (s *serving) hostServes(ctx context.Context, ipv4, ipv6 bool, usage []datastore.Answer) error {
+	if err := s.plugin.Host.Forwarding(ipv4, ipv6); err != nil {
 		return err
 	}
-	if !used[model.IPv4] && !used[model.IPv6] {
+	if !ipv4 && !ipv6 {
 		return nil
 	}
 	present, err := s.plugin.Host.MasqueradePresent(ctx, natPools(usage[poolsAnswer]))
@@ -110,4 +117,29 @@ func (s *serving) hostStatus(ctx context.Context, usage []datastore.Answer) erro
 			"the nftables table that masquerades pods is gone or changed, so they may reach nothing outside this host: any ADD makes it again")
 	}
 	return nil
+}
+
+// A fault of the host counts if it is still there after settleTime: the first
+// ADD takes its address before it makes the host ready for it.
+const (
+	settleTime = time.Second
+	settlePoll = 100 * time.Millisecond
+)
+
+func persisting(ctx context.Context, check func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	ticker := time.NewTicker(settlePoll)
+	defer ticker.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-ticker.C:
+		}
+	}
 }

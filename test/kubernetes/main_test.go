@@ -68,6 +68,9 @@ func newEnv(t *testing.T, group model.APIGroup) *env {
 			if exchange.Status == http.StatusForbidden && !e.refusals {
 				t.Errorf("the role of deploy/ does not suffice: %s", exchange)
 			}
+			if strings.Contains(exchange.Query, "resourceVersion") {
+				t.Errorf("a cache of the server may answer: %s", exchange)
+			}
 		}
 	})
 	return e

@@ -24,6 +24,16 @@ type Client struct {
 // Admin may do everything.
 func (c *Cluster) Admin() *Client { return c.admin }
 
+// As returns a client that shows a token.
+func (c *Cluster) As(t testing.TB, token string) *Client {
+	t.Helper()
+	client, err := c.login(c.URL, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
 func (c *Cluster) login(url, token string) (*Client, error) {
 	authority, err := os.ReadFile(c.CAFile)
 	if err != nil {

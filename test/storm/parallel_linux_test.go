@@ -2,6 +2,7 @@ package storm
 
 import (
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 )
@@ -68,36 +69,21 @@ func TestSandboxRace(t *testing.T) {
 // race plays one such pair.
 func (s *storm) race(t *testing.T) {
 	t.Helper()
-	pair := [2]*container{s.newContainer(t, "web", nil), s.newContainer(t, "web", nil)}
-	outcomes := [2]outcome{}
-	done := make(chan error, len(pair))
+	pair := []*container{s.newContainer(t, "web", nil), s.newContainer(t, "web", nil)}
+	outcomes := make([]outcome, len(pair))
+	var group sync.WaitGroup
 	for i, c := range pair {
-		go func() {
+		group.Go(func() {
 			var err error
-			outcomes[i], err = s.host.execute(t, c.call("ADD", "eth0", s.host.conf))
-			done <- err
-		}()
+			if outcomes[i], err = s.host.execute(t, c.call("ADD", "eth0", s.host.conf)); err != nil {
+				t.Error(err)
+			}
+		})
 	}
-	for range pair {
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	}
+	group.Wait()
 	works := 0
 	for i, c := range pair {
-		o := outcomes[i]
-		if o.failure.Code != 0 && o.failure.Code != overtaken {
-			t.Errorf("ADD %s of two sandboxes at once %v\n%s", c.id, o, o.stderr)
-		}
-		if o.failure.Code != 0 {
-			continue
-		}
-		*c.attachment("eth0") = attachment{state: live, added: o}
-		checked, err := s.host.execute(t, c.checkCall("eth0", s.host.conf))
-		if err != nil {
-			t.Error(err)
-		}
-		if checked.failure.Code == 0 {
+		if s.works(t, c, outcomes[i]) {
 			works++
 		}
 	}
@@ -108,6 +94,24 @@ func (s *storm) race(t *testing.T) {
 		s.carryOut(t, []action{{verb: "DEL", container: c, ifName: "eth0"}})
 	}
 	s.host.nothingLeft(t)
+}
+
+// works reports whether a sandbox works after its ADD, which may have been
+// overtaken, also without hearing of it.
+func (s *storm) works(t *testing.T, c *container, o outcome) bool {
+	t.Helper()
+	if o.failure.Code != 0 {
+		if o.failure.Code != overtaken {
+			t.Errorf("ADD %s of two sandboxes at once %v\n%s", c.id, o, o.stderr)
+		}
+		return false
+	}
+	*c.attachment("eth0") = attachment{state: live, added: o}
+	checked, err := s.host.execute(t, c.checkCall("eth0", s.host.conf))
+	if err != nil {
+		t.Error(err)
+	}
+	return checked.failure.Code == 0
 }
 
 // overtaken is the code of an ADD that met a newer sandbox of its pod.

@@ -12,6 +12,8 @@ import (
 const (
 	dialTimeout = 10 * time.Second
 	keepAlive   = 30 * time.Second
+	idleTimeout = 90 * time.Second
+	pingTimeout = 4 * time.Second
 	// plainConnections is how many connections there are where HTTP/2 is not
 	// spoken and each carries one request at a time.
 	plainConnections = 4
@@ -44,7 +46,14 @@ func connect(a access) *connection {
 		ForceAttemptHTTP2:   true,
 		MaxConnsPerHost:     connections,
 		MaxIdleConnsPerHost: connections,
+		IdleConnTimeout:     idleTimeout,
 		DisableCompression:  true,
+		HTTP2: &http.HTTP2Config{
+			// A connection that leads nowhere any more is noticed in time for a
+			// read to be sent on a new one.
+			SendPingTimeout: pingTimeout,
+			PingTimeout:     pingTimeout,
+		},
 	}}
 }
 

@@ -188,11 +188,19 @@ func (a *access) authorize(u user) error {
 	switch {
 	case token != "":
 		a.authorization = "Bearer " + token
-		a.ends = tokenEnd(token)
+		a.ends = earlier(a.ends, tokenEnd(token))
 	case u.Username != "":
 		a.authorization = "Basic " + base64.StdEncoding.EncodeToString([]byte(u.Username+":"+u.Password))
 	}
 	return nil
+}
+
+// earlier is the first of two ends, of which either may not be known.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func orFile(file, otherwise string) string {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"calico-cni/pkg/datastore"
+	"calico-cni/pkg/model"
 )
 
 // token is a JSON web token that ends then.
@@ -172,6 +174,36 @@ func TestWaysToLogIn(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		_ = store.Close()
+	}
+}
+
+// TestPlainServer: a proxy beside the plugin may take the requests without TLS.
+func TestPlainServer(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, nil)
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer secret-1" {
+			refuse(w, 401, "Unauthorized", "Unauthorized", nil)
+			return
+		}
+		handle(w, key.ID, "2")
+	}))
+	defer plain.Close()
+	store := s.open(func(o *Options) { o.Server, o.CAFile = plain.URL, "" })
+	queries := make([]datastore.Query, 20)
+	for i := range queries {
+		queries[i] = datastore.Get{Key: key}
+	}
+	if _, err := store.Read(s.ctx(), queries...); err != nil {
+		t.Error(err)
+	}
+	if written, err := store.Write(s.ctx(), datastore.Step{datastore.Put(key, &model.Handle{}, "1@u1")}); err != nil || len(written) != 1 {
+		t.Error(err)
+	}
+	plain.Close()
+	_, err := store.Write(s.ctx(), datastore.Step{datastore.Put(key, &model.Handle{}, "1@u1")})
+	if datastore.ReasonOf(err) != datastore.Unreachable {
+		t.Errorf("a write that never left: %v", err)
 	}
 }
 

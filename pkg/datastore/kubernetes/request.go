@@ -140,6 +140,12 @@ func (f *sending) renew(answer reply) error {
 // attempt sends the request once. sent tells whether any of it left this
 // process; if not, the server cannot have acted on it.
 func (f *sending) attempt(ctx context.Context) (_ reply, sent bool, err error) {
+	select {
+	case f.store.slots <- struct{}{}:
+		defer func() { <-f.store.slots }()
+	case <-ctx.Done():
+		return reply{}, false, context.Cause(ctx)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errors.New("no answer within 15 s"))
 	defer cancel()
 	var mark atomic.Bool

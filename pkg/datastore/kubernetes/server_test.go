@@ -32,9 +32,17 @@ type server struct {
 
 func newServer(t *testing.T, answer http.HandlerFunc) *server {
 	t.Helper()
+	return newNarrowServer(t, 0, answer)
+}
+
+// newNarrowServer takes so many requests at once on a connection; 0: the usual
+// number.
+func newNarrowServer(t *testing.T, streams int, answer http.HandlerFunc) *server {
+	t.Helper()
 	s := &server{T: t, answer: answer, caFile: filepath.Join(t.TempDir(), "ca.crt")}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
 	s.Server.EnableHTTP2 = true
+	s.Server.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams}
 	s.Server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.Server.StartTLS()
 	t.Cleanup(func() {

@@ -11,8 +11,8 @@ import (
 	"calico-cni/pkg/workload"
 )
 
-// inFlight bounds the requests sent together: a server takes 100 streams on
-// one connection.
+// inFlight bounds the requests on their way, of all calls: a server takes 100
+// at once on one connection, and there is no second one.
 const inFlight = 64
 
 // Store is a datastore in a Kubernetes API server. It keeps what other writers
@@ -23,6 +23,8 @@ type Store struct {
 	groups  groupChoice
 	kept    *keepsake
 	prefix  string
+	// slots has room for what may be in flight.
+	slots chan struct{}
 }
 
 var _ datastore.Store = (*Store)(nil)
@@ -43,6 +45,7 @@ func Open(_ context.Context, options Options) (*Store, error) {
 		groups:  groupChoice{group: options.Group},
 		kept:    newKeepsake(),
 		prefix:  prefix,
+		slots:   make(chan struct{}, inFlight),
 	}, nil
 }
 
@@ -73,20 +76,15 @@ func splitRevision(r datastore.Revision) (resourceVersion, uid string) {
 	return resourceVersion, uid
 }
 
-// together runs do for 0 to count-1 at once, as many as may be in flight.
+// together runs do for 0 to count-1 at once.
 func together(count int, do func(i int)) {
 	if count == 1 {
 		do(0)
 		return
 	}
-	slots := make(chan struct{}, inFlight)
 	var all sync.WaitGroup
 	for i := range count {
-		slots <- struct{}{}
-		all.Go(func() {
-			defer func() { <-slots }()
-			do(i)
-		})
+		all.Go(func() { do(i) })
 	}
 	all.Wait()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -109,6 +110,29 @@ func TestOneConnection(t *testing.T) {
 	if len(connections) != 1 || len(s.requests) != len(queries) {
 		t.Errorf("%d requests on %d connections", len(s.requests), len(connections))
 	}
+}
+
+// TestMoreThanAConnectionTakes: what the server does not take at once waits for
+// its turn, from one caller and from several.
+func TestMoreThanAConnectionTakes(t *testing.T) {
+	t.Parallel()
+	s := newNarrowServer(t, inFlight, func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, 404, "NotFound", "", map[string]any{"name": "x"})
+	})
+	queries := make([]datastore.Query, 60)
+	for i := range queries {
+		queries[i] = datastore.Get{Key: model.HandleKey{ID: fmt.Sprintf("net.%d", i)}}
+	}
+	store := s.open()
+	var callers sync.WaitGroup
+	for range 4 {
+		callers.Go(func() {
+			if _, err := store.Read(s.ctx(), queries...); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	callers.Wait()
 }
 
 // TestNobodyListens: nothing was written, and the error says so.
