@@ -20,6 +20,7 @@ import (
 	"calico-cni/pkg/ipamplugin"
 	"calico-cni/pkg/model"
 	"calico-cni/pkg/session"
+	"calico-cni/pkg/workload"
 	"calico-cni/test/kubetest"
 )
 
@@ -28,13 +29,14 @@ type host struct {
 	*env
 	dir        string
 	kubeconfig string
+	links      *links
 	stderr     bytes.Buffer
 }
 
 func newHost(e *env) *host {
 	e.Helper()
 	dir := e.TempDir()
-	h := &host{env: e, dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig")}
+	h := &host{env: e, dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig"), links: &links{owner: map[string]workload.Attachment{}}}
 	kubetest.WriteKubeconfig(e, h.kubeconfig, e.proxy.URL, e.proxy.CAFile, e.token)
 	return h
 }
