@@ -21,6 +21,7 @@ test: setup build
 test-kubernetes: setup
 	@scripts/kubernetes-binaries kube-apiserver >/dev/null
 	@go test -tags kubernetes -count=1 -timeout=10m ./test/kubernetes/...
+	@go test -tags kubernetes -count=1 -timeout=10m -run='^TestKubernetes' ./test/pair
 
 lint:
 	@scripts/lint

@@ -23,6 +23,9 @@ type objects map[string]string
 // objects reads the host's datastore.
 func (h *host) objects(t *testing.T) objects {
 	t.Helper()
+	if h.read != nil {
+		return h.read(t)
+	}
 	if h.etcd != nil {
 		return h.etcd.Get(t, "/calico/")
 	}

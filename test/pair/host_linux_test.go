@@ -22,8 +22,10 @@ type host struct {
 	network *netns.Namespace
 	links   *netlink.Handle
 	root    string
-	// etcd is nil if the datastore is the embedded one.
+	// etcd is nil if the datastore is the embedded one, or read is set.
 	etcd *etcdtest.Server
+	// read reads a datastore of another kind, in the keys of etcd.
+	read func(t *testing.T) objects
 }
 
 // newHost makes a host whose only interface is the loopback, with the
