@@ -125,3 +125,65 @@ func (n *Node) PodCIDRs() []string {
 	_ = json.Unmarshal(n.unknown["status"], &status) // absent is none
 	return status.PodCIDRs
 }
+
+// WithIPIPTunnel returns a copy of the node with this address of its IPIP
+// tunnel.
+func (n *Node) WithIPIPTunnel(address string) (*Node, error) {
+	return n.with("bgp", "ipv4IPIPTunnelAddr", address)
+}
+
+// WithVXLANTunnel returns a copy of the node with this address and MAC of its
+// VXLAN tunnel.
+func (n *Node) WithVXLANTunnel(address, mac string) (*Node, error) {
+	out, err := n.with("", "ipv4VXLANTunnelAddr", address)
+	if err != nil {
+		return nil, err
+	}
+	return out.with("", "vxlanTunnelMACAddr", mac)
+}
+
+// with sets a member of the spec, or of an object in it.
+func (n *Node) with(object, member, value string) (*Node, error) {
+	out := *n
+	out.specUnknown = Unknown{}
+	maps.Copy(out.specUnknown, n.specUnknown)
+	if object == "" {
+		out.specUnknown[member] = quoted(value)
+		return &out, nil
+	}
+	inner := Unknown{}
+	if raw, ok := out.specUnknown[object]; ok {
+		if err := json.Unmarshal(raw, &inner); err != nil {
+			return nil, fmt.Errorf("node %s: %s: %w", n.Metadata.Name, object, err)
+		}
+	}
+	inner[member] = quoted(value)
+	body, err := json.Marshal(inner)
+	if err != nil {
+		return nil, fmt.Errorf("node %s: %s: %w", n.Metadata.Name, object, err)
+	}
+	out.specUnknown[object] = body
+	return &out, nil
+}
+
+// NodeAnnotations are the annotations by which a core Node says what the node
+// does; an empty one is to be removed.
+func NodeAnnotations(node *Node) (map[string]string, error) {
+	body, err := json.Marshal(node)
+	if err != nil {
+		return nil, fmt.Errorf("encoding node %s: %w", node.Metadata.Name, err)
+	}
+	annotations := map[string]string{}
+	for _, field := range nodeFields {
+		raw := json.RawMessage(body)
+		for _, name := range field.path {
+			inner := Unknown{}
+			_ = json.Unmarshal(raw, &inner) // absent is empty
+			raw = inner[name]
+		}
+		var value string
+		_ = json.Unmarshal(raw, &value) // absent is empty
+		annotations[annotationPrefix+field.annotation] = value
+	}
+	return annotations, nil
+}

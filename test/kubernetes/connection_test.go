@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"calico-cni/pkg/datastore"
-	"calico-cni/pkg/datastore/kubernetes"
 	"calico-cni/pkg/model"
 	"calico-cni/test/kubetest"
 )
@@ -103,7 +102,7 @@ func TestDeadConnection(t *testing.T) {
 	e := newEnv(t, model.GroupV1)
 	r := newRelay(t)
 	path := kubetest.Kubeconfig(t, "https://"+r.listener.Addr().String(), cluster.CAFile, e.token)
-	store := e.open(func(o *kubernetes.Options) { o.Kubeconfig = path })
+	store := e.openAt(path)
 	e.get(store, model.IPAMConfigKey{})
 	r.freeze()
 	began := time.Now()

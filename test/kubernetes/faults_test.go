@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"calico-cni/pkg/datastore"
-	"calico-cni/pkg/datastore/kubernetes"
 	"calico-cni/pkg/ipam"
 	"calico-cni/pkg/model"
 	"calico-cni/test/kubetest"
@@ -147,7 +146,7 @@ func TestServerDown(t *testing.T) {
 	e := newEnv(t, model.GroupV1)
 	e.ready("10.77.0.0/16")
 	path := kubetest.Kubeconfig(t, cluster.URL, cluster.CAFile, e.token)
-	store := e.open(func(o *kubernetes.Options) { o.Kubeconfig = path })
+	store := e.openAt(path)
 	e.assign(store, "worker-b", "one", 1)
 	cluster.Stop()
 	_, err := assign(e.within(20*time.Second), store, "worker-b", "two", 1)
@@ -210,7 +209,7 @@ func TestRotatedToken(t *testing.T) {
 	e.ready("10.77.0.0/16")
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	kubetest.WriteKubeconfig(t, path, e.proxy.URL, e.proxy.CAFile, "revoked")
-	store := e.open(func(o *kubernetes.Options) { o.Kubeconfig = path })
+	store := e.openAt(path)
 	if _, err := assign(e.within(time.Minute), store, "worker-b", "one", 1); datastore.ReasonOf(err) != datastore.Refused || !strings.Contains(err.Error(), path) || strings.Contains(err.Error(), "revoked") {
 		t.Errorf("failed with %v", err)
 	}

@@ -116,6 +116,12 @@ func (e *env) open(change ...func(*kubernetes.Options)) *kubernetes.Store {
 	return store
 }
 
+// openAt returns a store that goes by another kubeconfig.
+func (e *env) openAt(kubeconfig string) *kubernetes.Store {
+	e.Helper()
+	return e.open(func(o *kubernetes.Options) { o.Kubeconfig = kubeconfig })
+}
+
 func (e *env) within(limit time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(e.Context(), limit)
 	e.Cleanup(cancel)

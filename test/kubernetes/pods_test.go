@@ -10,6 +10,7 @@ import (
 
 	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/model"
+	"calico-cni/test/kubetest"
 )
 
 const podPath = "/api/v1/namespaces/shop/pods"
@@ -167,5 +168,61 @@ func TestNodeAndNamespace(t *testing.T) {
 	}
 	if requests := len(e.proxy.Exchanges()); requests != 4 {
 		t.Errorf("%d requests, want 4", requests)
+	}
+}
+
+// TestNodeUpdate changes Calico's annotations alone. The plugins' role does not
+// allow it; the account of a node agent may.
+func TestNodeUpdate(t *testing.T) {
+	e := newEnv(t, model.GroupV1)
+	e.token = kubetest.AdminToken
+	store := e.open()
+	cluster.Admin().Do(t, "POST", "/api/v1/nodes", map[string]any{"metadata": map[string]any{
+		"name": "worker-b", "labels": map[string]string{"zone": "b"},
+		"annotations": map[string]string{"example.org/kept": "1", "projectcalico.org/ASNumber": "64512", "projectcalico.org/IPv4Address": "192.0.2.12/24"},
+	}})
+	key := model.ResourceKey{Kind: model.KindNode, Name: "worker-b"}
+	value, revision := e.get(store, key)
+	node, err := value.(*model.Node).WithIPIPTunnel("10.77.3.65")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if node, err = node.WithVXLANTunnel("10.77.3.66", "66:a1:00:00:00:02"); err != nil {
+		t.Fatal(err)
+	}
+	e.write(store, datastore.Step{datastore.Put(key, node, revision)})
+	object := e.object("/api/v1/nodes/worker-b")
+	for name, want := range map[string]string{
+		"example.org/kept": "1", "projectcalico.org/ASNumber": "64512", "projectcalico.org/IPv4Address": "192.0.2.12/24",
+		"projectcalico.org/IPv4IPIPTunnelAddr": "10.77.3.65", "projectcalico.org/IPv4VXLANTunnelAddr": "10.77.3.66",
+		"projectcalico.org/VXLANTunnelMACAddr": "66:a1:00:00:00:02",
+	} {
+		if found := at(object, "metadata", "annotations", name); found != want {
+			t.Errorf("annotation %s is %v, want %q", name, found, want)
+		}
+	}
+	if labels, _ := at(object, "metadata", "labels").(map[string]any); len(labels) != 1 {
+		t.Errorf("labels %v", labels)
+	}
+	e.fails(store, datastore.ErrConflict, datastore.Put(key, node, revision))
+	cluster.Admin().Do(t, "DELETE", "/api/v1/nodes/worker-b", nil)
+	e.fails(store, datastore.ErrNotFound, datastore.Put(key, node, revision))
+}
+
+// TestPodsOfAllNamespaces: tools with more rights may list them.
+func TestPodsOfAllNamespaces(t *testing.T) {
+	e := newEnv(t, model.GroupV1)
+	e.token = kubetest.AdminToken
+	e.shop()
+	e.pod()
+	answers, err := e.open().Read(e.within(time.Minute), datastore.ListResources{Kind: model.KindPod}, datastore.ListResources{Kind: model.KindWorkloadEndpoint})
+	if err != nil || len(answers[0].Entries) != 1 || len(answers[1].Entries) != 1 {
+		t.Fatalf("%v, %v", answers, err)
+	}
+	if key := answers[0].Entries[0].Key; key != (model.ResourceKey{Kind: model.KindPod, Namespace: "shop", Name: "web-0"}) {
+		t.Errorf("key %v", key)
+	}
+	if key := answers[1].Entries[0].Key; key != endpointKey {
+		t.Errorf("key %v", key)
 	}
 }

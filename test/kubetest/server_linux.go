@@ -26,7 +26,8 @@ const (
 	startTimeout = 90 * time.Second
 	askAgain     = 50 * time.Millisecond
 
-	adminToken = "admin-token"
+	// AdminToken is of a user who may do everything.
+	AdminToken = "admin-token"
 )
 
 // Cluster is an API server of the test with its etcd.
@@ -116,7 +117,7 @@ func (c *Cluster) prepare() error {
 	files := map[string][]byte{
 		"sa.key":     pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}),
 		"sa.pub":     pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}),
-		"tokens.csv": []byte(adminToken + ",admin,admin,\"system:masters\"\n"),
+		"tokens.csv": []byte(AdminToken + ",admin,admin,\"system:masters\"\n"),
 	}
 	for name, body := range files {
 		if err := os.WriteFile(filepath.Join(pki, name), body, 0o600); err != nil {
@@ -181,7 +182,7 @@ func (c *Cluster) kill() {
 // ready waits until the server serves and has made its own rules.
 func (c *Cluster) ready() error {
 	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); {
-		if client, err := c.login(c.URL, adminToken); err == nil {
+		if client, err := c.login(c.URL, AdminToken); err == nil {
 			if client.serves() {
 				c.admin = client
 				return nil

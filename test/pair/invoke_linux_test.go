@@ -27,6 +27,8 @@ type call struct {
 	// without value is removed.
 	env      []string
 	readOnly bool
+	// withoutIPv6 gives the host a kernel that was started without IPv6.
+	withoutIPv6 bool
 	// decide gates the process's system calls, gated says which; default are
 	// netlink requests and file locks.
 	decide gate.Decide
@@ -77,6 +79,9 @@ func (h *host) start(t *testing.T, c call) *process {
 	arguments := []string{"-root", h.root}
 	if c.readOnly {
 		arguments = append(arguments, "-readonly")
+	}
+	if c.withoutIPv6 {
+		arguments = append(arguments, "-without-ipv6")
 	}
 	var watch *gate.Gate
 	if c.decide != nil {

@@ -13,6 +13,7 @@ type document struct {
 	raw  []byte
 	meta struct {
 		Name            string            `json:"name"`
+		Namespace       string            `json:"namespace"`
 		UID             string            `json:"uid"`
 		ResourceVersion string            `json:"resourceVersion"`
 		Labels          map[string]string `json:"labels"`
@@ -47,7 +48,7 @@ func (s *Store) entry(group model.APIGroup, like model.Key, d document) (datasto
 		s.kept.keep(key, d)
 		return datastore.Entry{Key: key, Value: value, Revision: d.revision()}, nil
 	}
-	resourceKey.Name = d.meta.Name
+	resourceKey.Namespace, resourceKey.Name = d.meta.Namespace, d.meta.Name
 	value, err := s.decodeResource(group, resourceKey, d)
 	if err != nil {
 		return datastore.Entry{}, err

@@ -103,6 +103,12 @@ func asConflict(err error, key model.Key, applied int) error {
 
 // writeOne returns the new revision of what it wrote.
 func (s *Store) writeOne(ctx context.Context, m datastore.Mutation, r request) (datastore.Revision, error) {
+	if node, ok := m.Value.(*model.Node); ok {
+		var err error
+		if r.body, err = s.nodeBody(ctx, m, node); err != nil {
+			return datastore.Absent, err
+		}
+	}
 	body, err := s.send(ctx, r)
 	if m.Op == datastore.Delete {
 		if m.Revision == datastore.Any && errors.Is(err, datastore.ErrNotFound) {
@@ -131,7 +137,9 @@ func (s *Store) requestFor(group model.APIGroup, m datastore.Mutation) (request,
 		switch resourceKey.Kind {
 		case model.KindWorkloadEndpoint:
 			return endpointRequest(where, name, m)
-		case model.KindNode, model.KindPod, model.KindNamespace:
+		case model.KindNode:
+			return nodeRequest(where, name, m)
+		case model.KindPod, model.KindNamespace:
 			return request{}, fmt.Errorf("%s: not Calico's to write", m.Key)
 		}
 	}

@@ -17,12 +17,16 @@ import (
 func main() {
 	root := flag.String("root", "", "folder with the host's run and var/lib")
 	readOnly := flag.Bool("readonly", false, "make the host's /var/lib read-only")
+	withoutIPv6 := flag.Bool("without-ipv6", false, "play a kernel that was started without IPv6")
 	socket := flag.Int("gate", -1, "descriptor of a gate's socket")
 	calls := flag.String("calls", "", "system calls to gate")
 	flag.Parse()
 
 	runtime.LockOSThread()
 	err := furnish(*root, *readOnly)
+	if err == nil && *withoutIPv6 {
+		err = hideIPv6()
+	}
 	if err == nil && *socket >= 0 {
 		// The kernel closes it on execution, as every descriptor of the gate.
 		unix.CloseOnExec(*socket)
@@ -58,6 +62,16 @@ func furnish(root string, readOnly bool) error {
 		if err := unix.Mount("", "/var/lib", "", unix.MS_BIND|unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
 			return fmt.Errorf("making /var/lib read-only: %w", err)
 		}
+	}
+	return nil
+}
+
+// hideIPv6 empties the folder of the IPv6 sysctls, which a kernel started with
+// ipv6.disable=1 does not have.
+func hideIPv6() error {
+	const folder = "/proc/sys/net/ipv6"
+	if err := unix.Mount("none", folder, "tmpfs", unix.MS_RDONLY, ""); err != nil {
+		return fmt.Errorf("hiding %s: %w", folder, err)
 	}
 	return nil
 }
