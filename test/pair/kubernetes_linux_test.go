@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"calico-cni/pkg/cnierr"
+	"calico-cni/test/etcdtest"
 	"calico-cni/test/kubetest"
 )
 
@@ -34,6 +35,9 @@ func newKubernetes(t *testing.T) *kubetest.Cluster {
 		create(crds+plural, map[string]any{"apiVersion": "crd.projectcalico.org/v1", "kind": kind, "metadata": named(name), "spec": spec})
 	}
 	custom("clusterinformations", "ClusterInformation", "default", map[string]any{"datastoreReady": true})
+	c.Admin().Do(t, "PATCH", "/api/v1/nodes/node-1", map[string]any{"spec": map[string]any{
+		"podCIDR": "10.244.1.0/24", "podCIDRs": []string{"10.244.1.0/24", "fd00:244:1::/64"},
+	}})
 	custom("ippools", "IPPool", "pool4", map[string]any{"cidr": "10.77.0.0/24", "blockSize": 26})
 	custom("ippools", "IPPool", "pool6", map[string]any{"cidr": "fd00:77::/112", "blockSize": 122})
 	return c
@@ -184,4 +188,88 @@ func TestKubernetesPod(t *testing.T) {
 	s.nothingLeft(t)
 	bad := s.c.with("kubernetes.kubeconfig", filepath.Join(t.TempDir(), "none"))
 	s.run(t, p.verb(t, "ADD", bad)).fails(t, cnierr.DatastoreRefused, "kubeconfig")
+}
+
+// TestKubernetesHostLocal: upstream's host-local gives addresses of the node's
+// pod CIDRs, and frees them without asking for the node.
+func TestKubernetesHostLocal(t *testing.T) {
+	c := newKubernetes(t)
+	s, proxy := kubernetesScene(t, c)
+	for name, test := range map[string]struct {
+		subnets []string
+		want    []string
+	}{
+		"Network/42 IPv4":       {[]string{"usePodCidr"}, []string{"10.244.1.2"}},
+		"Network/42 IPv6":       {[]string{"UsePodCidrIPv6"}, []string{"fd00:244:1::2"}},
+		"Network/42 both":       {[]string{"usePodCidr", "usePodCidrIPv6"}, []string{"10.244.1.2", "fd00:244:1::2"}},
+		"Network/42 and others": {[]string{"usePodCidr", "fd00:88::/112"}, []string{"10.244.1.2", "fd00:88::2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var ranges []any
+			for _, subnet := range test.subnets {
+				ranges = append(ranges, []any{map[string]any{"subnet": subnet}})
+			}
+			conf := s.c.with("ipam", map[string]any{"type": "host-local", "ranges": ranges, "dataDir": filepath.Join("/run", strings.ReplaceAll(name, "/", " "))})
+			p := s.pod(t, sandboxA)
+			added := s.run(t, p.verb(t, "ADD", conf))
+			r := added.result(t)
+			if !slices.Equal(r.addresses(), test.want) {
+				t.Errorf("addresses %v, want %v", r.addresses(), test.want)
+			}
+			for _, address := range r.addresses() {
+				s.reaches(t, address)
+			}
+			s.recordOf(t, p, r)
+			s.run(t, p.check(t, conf, added)).succeeds(t)
+			proxy.Forget()
+			s.del(t, p, conf)
+			for _, exchange := range proxy.Exchanges() {
+				if strings.HasPrefix(exchange.Path, "/api/v1/nodes") {
+					t.Errorf("Network/43: DEL sent %s", exchange)
+				}
+			}
+			s.nothingLeft(t)
+		})
+	}
+}
+
+// TestKubernetesWithEtcd: pods of Kubernetes, recorded in etcd.
+func TestKubernetesWithEtcd(t *testing.T) {
+	c := newKubernetes(t)
+	beside, proxy := kubernetesScene(t, c)
+	c.Admin().Do(t, "PATCH", shopPods+"/web-0", map[string]any{"metadata": map[string]any{
+		"labels": map[string]any{"app": "web"}, "annotations": map[string]any{
+			"cni.projectcalico.org/floatingIPs": `["192.0.2.77"]`, "cni.projectcalico.org/allowedSourcePrefixes": `["10.1.2.3/24"]`,
+			"cni.projectcalico.org/ipFamilies": `["IPv4"]`,
+		},
+	}})
+	h, conf := newEtcdHost(t, etcdtest.Options{}, cluster(pool4, pool6))
+	conf = conf.with("policy.type", "k8s").with("feature_control.floating_ips", true).
+		with("kubernetes.kubeconfig", kubetest.Kubeconfig(t, h.proxied(t, proxy.URL), proxy.CAFile, c.AccountToken(t, "kube-system", "calico-cni")))
+	p := newPod(t, sandboxA, beside.args)
+	r := h.add(t, p, conf)
+	h.works(t, p, r)
+	record := h.objects(t).under("/workloadendpoints/")["/calico/resources/v3/projectcalico.org/workloadendpoints/shop/node--1-k8s-web--0-eth0"]
+	for _, want := range []string{
+		`"app":"web"`, `"projectcalico.org/serviceaccount":"web"`, `"profiles":["kns.shop","ksa.shop.web"]`, `"serviceAccountName":"web"`,
+		`"ipNATs":[{"internalIP":"` + r.addresses()[0] + `","externalIP":"192.0.2.77"}]`, `"allowSpoofedSourcePrefixes":["10.1.2.0/24"]`,
+	} {
+		if !strings.Contains(record, want) {
+			t.Errorf("Network/32 Network/28 Network/29: the record lacks %s:\n%s", want, record)
+		}
+	}
+	if len(r.addresses()) != 1 {
+		t.Errorf("Network/20: addresses %v", r.addresses())
+	}
+	if asked := proxy.Exchanges(); len(asked) != 2 {
+		t.Errorf("ADD asked the API server for %v, want namespace and pod", asked)
+	}
+	proxy.Forget()
+	h.del(t, p, conf)
+	h.nothingLeft(t)
+	if asked := proxy.Exchanges(); len(asked) != 0 {
+		t.Errorf("DEL asked the API server for %v", asked)
+	}
+	h.budget(t, "ADD", 5, p.verb(t, "ADD", conf)) // the first block was released, or not
+	h.del(t, p, conf)
 }
