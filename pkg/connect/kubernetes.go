@@ -28,7 +28,7 @@ func openKubernetes(ctx context.Context, settings netconf.KubernetesSettings, ge
 	if err != nil {
 		return Connection{}, err
 	}
-	connection := Connection{Store: store, LabelAffinities: store.LabelAffinities}
+	connection := Connection{Store: store, Version: store.Version, LabelAffinities: store.LabelAffinities}
 	connection.Credentials, connection.CredentialsEnd = store.Credentials()
 	return connection, nil
 }
@@ -52,7 +52,7 @@ func withAPI(connection Connection, conf *netconf.Config, choice netconf.Datasto
 		connection.API = connection.Store
 		return connection
 	}
-	api := &lazy{open: func(ctx context.Context) (datastore.Store, error) {
+	api := &lazy{open: func(ctx context.Context) (apiServer, error) {
 		if err != nil {
 			return nil, err
 		}
@@ -62,7 +62,7 @@ func withAPI(connection Connection, conf *netconf.Config, choice netconf.Datasto
 		store, err := kubernetes.Open(ctx, options)
 		return store, Explain(err)
 	}}
-	connection.API = api
+	connection.API, connection.Version = api, api.version
 	connection.Store = &joint{Store: connection.Store, api: api}
 	return connection
 }
@@ -70,10 +70,17 @@ func withAPI(connection Connection, conf *netconf.Config, choice netconf.Datasto
 // lazy connects when it is first asked: many configurations name an API server
 // that most verbs do not need.
 type lazy struct {
-	open func(ctx context.Context) (datastore.Store, error)
+	open func(ctx context.Context) (apiServer, error)
 
 	mu    sync.Mutex
-	store datastore.Store
+	store apiServer
+}
+
+// apiServer is what is needed of an API server beside the datastore.
+type apiServer interface {
+	Reader
+	Version(ctx context.Context) error
+	Close() error
 }
 
 // Read implements Reader.
@@ -86,7 +93,15 @@ func (l *lazy) Read(ctx context.Context, queries ...datastore.Query) ([]datastor
 	return answers, Explain(err)
 }
 
-func (l *lazy) connected(ctx context.Context) (datastore.Store, error) {
+func (l *lazy) version(ctx context.Context) error {
+	store, err := l.connected(ctx)
+	if err != nil {
+		return err
+	}
+	return Explain(store.Version(ctx))
+}
+
+func (l *lazy) connected(ctx context.Context) (apiServer, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.store == nil {

@@ -20,8 +20,8 @@ import (
 	"calico-cni/pkg/model"
 )
 
-// apiServer answers gets of what it holds, by path.
-type apiServer struct {
+// testServer answers gets of what it holds, by path.
+type testServer struct {
 	*httptest.Server
 	mu    sync.Mutex
 	asked []string
@@ -29,9 +29,9 @@ type apiServer struct {
 	authorization string
 }
 
-func newAPIServer(t *testing.T, objects map[string]string) *apiServer {
+func newAPIServer(t *testing.T, objects map[string]string) *testServer {
 	t.Helper()
-	s := &apiServer{}
+	s := &testServer{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		s.asked, s.authorization = append(s.asked, r.URL.Path), r.Header.Get("Authorization")
@@ -48,7 +48,7 @@ func newAPIServer(t *testing.T, objects map[string]string) *apiServer {
 	return s
 }
 
-func (s *apiServer) paths() string {
+func (s *testServer) paths() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return strings.Join(s.asked, " ")
@@ -175,6 +175,9 @@ func TestEmbeddedBesideAPIServer(t *testing.T) {
 	if namespace := namespaceOf(t, connection.Store); namespace == nil {
 		t.Error("the store does not know the namespace")
 	}
+	if err := connection.Version(deadline(t)); err == nil || !strings.HasSuffix(server.paths(), " /version") {
+		t.Errorf("a server without a version: %v, asked for %s", err, server.paths())
+	}
 }
 
 func TestNoAPIServer(t *testing.T) {
@@ -191,6 +194,11 @@ func TestNoAPIServer(t *testing.T) {
 	}
 }
 
+// unversioned is a store in memory in place of an API server.
+type unversioned struct{ *memory.Store }
+
+func (unversioned) Version(context.Context) error { return nil }
+
 // TestJoint: a batch is answered by both stores, in the order of the queries,
 // in one round trip of each.
 func TestJoint(t *testing.T) {
@@ -199,7 +207,7 @@ func TestJoint(t *testing.T) {
 	local.Plant("/calico/resources/v3/projectcalico.org/ippools/pods", `{"metadata":{"name":"pods"},"spec":{"cidr":"10.77.0.0/24"}}`)
 	api.Plant("/calico/resources/v3/projectcalico.org/namespaces/shop", namespaceJSON)
 	api.Plant("/calico/resources/v3/projectcalico.org/pods/shop/web-0", `{"metadata":{"name":"web-0","namespace":"shop"},"spec":{"nodeName":"n1"}}`)
-	store := &joint{Store: local, api: &lazy{open: func(context.Context) (datastore.Store, error) { return api, nil }}}
+	store := &joint{Store: local, api: &lazy{open: func(context.Context) (apiServer, error) { return unversioned{api}, nil }}}
 	answers, err := store.Read(deadline(t),
 		datastore.Get{Key: model.ResourceKey{Kind: model.KindPod, Namespace: "shop", Name: "web-0"}},
 		datastore.ListResources{Kind: model.KindIPPool},

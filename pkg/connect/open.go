@@ -22,6 +22,8 @@ type Connection struct {
 	// API server is. Store answers the latter two as well, together with what
 	// else it is asked.
 	API Reader
+	// Version fails unless the API server can be reached.
+	Version func(ctx context.Context) error
 	// LabelAffinities gives affinities that an old release wrote the labels by
 	// which their host finds them; nil if the datastore needs none.
 	LabelAffinities func(ctx context.Context, host string) (int, error)

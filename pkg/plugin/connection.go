@@ -10,7 +10,8 @@ import (
 )
 
 // TestConnection is the flag -t: it fails with code 100 unless the datastore of
-// the configuration answers within 2 s and says that it is ready.
+// the configuration answers within 2 s and says that it is ready, and the API
+// server of its kubeconfig, if it has one, answers too.
 func (p *Plugin) TestConnection(ctx context.Context, configuration []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, session.StatusTime)
 	defer cancel()
@@ -38,6 +39,10 @@ func (p *Plugin) testConnection(ctx context.Context, configuration []byte) error
 	answers, err := connection.Store.Read(ctx, readyQuery())
 	if err == nil {
 		err = ready(answers[0])
+	}
+	// A kubeconfig may lead to another server than the datastore.
+	if err == nil && conf.Kubernetes.Kubeconfig != "" {
+		err = connection.Version(ctx)
 	}
 	if closeErr := connection.Store.Close(); err == nil {
 		err = closeErr

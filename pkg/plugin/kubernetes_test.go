@@ -1,6 +1,8 @@
 package plugin
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -9,7 +11,9 @@ import (
 
 	"calico-cni/pkg/annotation"
 	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/connect"
 	"calico-cni/pkg/invocation"
+	"calico-cni/pkg/netconf"
 )
 
 // wantRecord checks what the pod says of its endpoint.
@@ -208,5 +212,28 @@ func TestKubernetesPodCIDR(t *testing.T) {
 	}
 	if asked := s.requests("GET /api/v1/nodes"); before != 1 || len(asked) != before {
 		t.Errorf("Network/43: the Node was read %d times by ADD, then %d", before, len(asked)-before)
+	}
+}
+
+// TestKubernetesConnection: with a kubeconfig the API server must answer, too.
+func TestKubernetesConnection(t *testing.T) {
+	t.Parallel()
+	n := newNode(t)
+	var unreachable error
+	n.plugin.Open = func(context.Context, *netconf.Config, string) (connect.Connection, error) {
+		return connect.Connection{Store: kept{n.store}, Version: func(context.Context) error { return unreachable }}, nil
+	}
+	conf := n.config("kubernetes", map[string]any{"kubeconfig": "/etc/kubeconfig"})
+	if err := n.plugin.TestConnection(deadline(t), conf); err != nil {
+		t.Error(err)
+	}
+	unreachable = errors.New("no such server")
+	err := n.plugin.TestConnection(deadline(t), conf)
+	wantCode(t, err, cnierr.Startup)
+	if details := cnierr.Printed(err).Details; !strings.Contains(details, "no such server") {
+		t.Errorf("Network/53: details %q", details)
+	}
+	if err := n.plugin.TestConnection(deadline(t), n.config()); err != nil {
+		t.Errorf("no kubeconfig: %v", err)
 	}
 }

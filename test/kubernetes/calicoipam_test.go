@@ -5,6 +5,8 @@ package kubernetes
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -19,6 +21,7 @@ import (
 	"calico-cni/pkg/invocation"
 	"calico-cni/pkg/ipamplugin"
 	"calico-cni/pkg/model"
+	"calico-cni/pkg/operator"
 	"calico-cni/pkg/session"
 	"calico-cni/pkg/workload"
 	"calico-cni/test/kubetest"
@@ -100,6 +103,34 @@ func (h *host) mustRun(plugin invocation.Plugin, call *invocation.Call) []string
 	return addresses
 }
 
+// show is the command of an operator.
+func (h *host) show(args ...string) string {
+	h.Helper()
+	var stdout bytes.Buffer
+	file := filepath.Join(h.dir, "net.conf")
+	if err := os.WriteFile(file, h.config(), 0o600); err != nil {
+		h.Fatal(err)
+	}
+	process := operator.Process{
+		Args: append([]string{"show", "--config", file}, args...), Stdout: &stdout, Stderr: &h.stderr,
+		Open: connect.Inspect(func(string) string { return "" }), Now: time.Now,
+	}
+	if exit := operator.Run(h.within(time.Minute), process); exit != 0 {
+		h.Fatalf("show: exit %d\n%s", exit, h.stderr.String())
+	}
+	return stdout.String()
+}
+
+// block is the CIDR of the only block there is.
+func (e *env) block() string {
+	e.Helper()
+	items, _ := e.object(e.path("ipamblocks"))["items"].([]any)
+	if len(items) != 1 {
+		e.Fatalf("%d blocks", len(items))
+	}
+	return fmt.Sprint(at(items[0].(map[string]any), "spec", "cidr"))
+}
+
 // information makes the cluster ready, or not.
 func (e *env) information(ready bool) {
 	e.plant("clusterinformations", "ClusterInformation", map[string]any{"name": "default"}, map[string]any{"datastoreReady": ready})
@@ -120,6 +151,9 @@ func TestCalicoIPAM(t *testing.T) {
 			t.Errorf("addresses %v and %v", first, second)
 		}
 		e.consistent(2)
+		if shown := h.show("--show-blocks"); !strings.Contains(shown, "10.77.0.0/16") || !strings.Contains(shown, strings.TrimSuffix(e.block(), "/26")) {
+			t.Errorf("show prints:\n%s", shown)
+		}
 		previous := map[string]any{
 			"cniVersion": "1.1.0", "interfaces": []any{map[string]any{"name": "eth0", "sandbox": "/ns/c1"}},
 			"ips": []any{map[string]any{"interface": 0, "address": first[0]}},

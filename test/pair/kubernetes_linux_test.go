@@ -246,6 +246,14 @@ func TestKubernetesWithEtcd(t *testing.T) {
 	h, conf := newEtcdHost(t, etcdtest.Options{}, cluster(pool4, pool6))
 	conf = conf.with("policy.type", "k8s").with("feature_control.floating_ips", true).
 		with("kubernetes.kubeconfig", kubetest.Kubeconfig(t, h.proxied(t, proxy.URL), proxy.CAFile, c.AccountToken(t, "kube-system", "calico-cni")))
+	if o := h.run(t, call{args: []string{"-t"}, stdin: conf.json(t)}); o.status != 0 || o.stdout != "" {
+		t.Errorf("Network/53: -t: status %d, %s", o.status, o.stdout)
+	}
+	nowhere := kubetest.Kubeconfig(t, "https://127.0.0.1:1", proxy.CAFile, "none")
+	if o := h.run(t, call{args: []string{"-t"}, stdin: conf.with("kubernetes.kubeconfig", nowhere).json(t)}); o.status != 1 || !strings.Contains(o.stdout, `"code": 100`) {
+		t.Errorf("Network/53: -t without an API server: status %d, %s", o.status, o.stdout)
+	}
+	proxy.Forget()
 	p := newPod(t, sandboxA, beside.args)
 	r := h.add(t, p, conf)
 	h.works(t, p, r)
