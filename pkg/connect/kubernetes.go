@@ -48,7 +48,7 @@ func optionsOf(settings netconf.KubernetesSettings, getenv func(string) string) 
 // the policy section names another server or other credentials.
 func withAPI(connection Connection, conf *netconf.Config, choice netconf.DatastoreChoice, getenv func(string) string) Connection {
 	settings, err := netconf.PolicyClient(conf, getenv, fileExists)
-	if choice.Kind == netconf.KubernetesAPI && (err != nil || settings == choice.Kubernetes) {
+	if choice.Kind == netconf.KubernetesAPI && err == nil && settings == choice.Kubernetes {
 		connection.API = connection.Store
 		return connection
 	}

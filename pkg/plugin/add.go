@@ -131,10 +131,8 @@ func (a *addition) run(ctx context.Context) (*types100.Result, error) {
 	if err := a.Connect(ctx); err != nil {
 		return nil, err
 	}
-	if a.ipam.inProcess() {
-		if err := a.LabelAffinities(ctx); err != nil {
-			return nil, err
-		}
+	if err := a.labelAffinities(ctx); err != nil {
+		return nil, err
 	}
 	store, err := a.look(ctx, a.ipam.queries(&a.ipamCall))
 	if err != nil {
@@ -158,6 +156,18 @@ func (a *addition) run(ctx context.Context) (*types100.Result, error) {
 	}
 	a.Unlock()
 	return a.connect(ctx, assigned)
+}
+
+// labelAffinities does what an IPAM plugin in this process needs before its
+// first batch, once per boot. A cluster that is not ready is not written to.
+func (a *addition) labelAffinities(ctx context.Context) error {
+	if !a.ipam.inProcess() || !a.LabelsPending() {
+		return nil
+	}
+	if err := a.serving.ready(ctx); err != nil {
+		return err
+	}
+	return a.LabelAffinities(ctx)
 }
 
 // connect has the data plane connect the pod and records the endpoint.

@@ -110,7 +110,11 @@ func part(o object, name string) object {
 
 func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	s.asked = append(s.asked, r.Method+" "+r.URL.Path)
+	asked := r.Method + " " + r.URL.Path
+	if selector := r.URL.Query().Get("labelSelector"); selector != "" {
+		asked += "?" + selector
+	}
+	s.asked = append(s.asked, asked)
 	before := s.before
 	s.mu.Unlock()
 	if before != nil && before(w, r) {

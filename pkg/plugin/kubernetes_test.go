@@ -237,3 +237,31 @@ func TestKubernetesConnection(t *testing.T) {
 		t.Errorf("no kubeconfig: %v", err)
 	}
 }
+
+// TestKubernetesLabels: affinities that an old release wrote get their labels,
+// once per boot, and never before the cluster is ready.
+func TestKubernetesLabels(t *testing.T) {
+	t.Parallel()
+	n, s := clusterNode(t)
+	affinity := crd + "/blockaffinities/" + nodeName + "-10-77-0-128-26"
+	s.put(affinity, object{
+		"metadata": object{"name": nodeName + "-10-77-0-128-26"},
+		"spec":     object{"state": "confirmed", "node": nodeName, "type": "host", "cidr": "10.77.0.128/26", "deleted": "false"},
+	})
+	information := crd + "/clusterinformations/default"
+	s.put(information, object{"metadata": object{"name": "default"}, "spec": object{"datastoreReady": false}})
+	_, err := n.addPod(n.cluster(s))
+	wantCode(t, err, cnierr.TryAgainLater, "not ready")
+	if writes := s.requests("P"); len(writes) != 0 {
+		t.Errorf("a cluster that is not ready was written to: %v", writes)
+	}
+	s.put(information, object{"metadata": object{"name": "default"}, "spec": object{"datastoreReady": true}})
+	for _, id := range []string{"c1", "c2"} {
+		if address := n.mustAddPod(n.cluster(s), container(id))[0]; !strings.HasPrefix(address, "10.77.0.1") {
+			t.Errorf("address %s, want one of the block 10.77.0.128/26", address)
+		}
+	}
+	if lists := s.requests("GET " + crd + "/blockaffinities?!"); len(lists) != 1 {
+		t.Errorf("affinities without labels were looked for %d times", len(lists))
+	}
+}

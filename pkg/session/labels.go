@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"calico-cni/pkg/connect"
 	"calico-cni/pkg/datastore"
@@ -17,17 +18,33 @@ import (
 // same one.
 const labelledMark = "cni/ipam_upgraded"
 
+// labelTime bounds the search for affinities without labels: other calls wait
+// for the IPAM lock meanwhile.
+const labelTime = 15 * time.Second
+
+// LabelsPending reports whether LabelAffinities has anything to do: it asks the
+// datastore once per boot.
+func (s *Session) LabelsPending() bool {
+	if s.labelAffinities == nil {
+		return false
+	}
+	_, err := os.Stat(s.labelledMark())
+	return err != nil
+}
+
+func (s *Session) labelledMark() string {
+	return filepath.Join(filepath.Dir(s.Conf.IPAMLockFile), labelledMark)
+}
+
 // LabelAffinities is to be called before the first allocation, under the IPAM
 // lock: without their labels a host's own blocks are invisible to it (datastore
-// contract 4.3). It asks the datastore once per boot.
+// contract 4.3).
 func (s *Session) LabelAffinities(ctx context.Context) error {
-	if s.labelAffinities == nil {
+	if !s.LabelsPending() {
 		return nil
 	}
-	mark := filepath.Join(filepath.Dir(s.Conf.IPAMLockFile), labelledMark)
-	if _, err := os.Stat(mark); err == nil {
-		return nil
-	}
+	ctx, cancel := context.WithTimeout(ctx, labelTime)
+	defer cancel()
 	labelled, err := s.labelAffinities(ctx, s.ID.Node)
 	if err != nil {
 		return connect.Explain(fmt.Errorf("labelling the block affinities of node %s that an old release wrote: %w", s.ID.Node, err))
@@ -35,7 +52,7 @@ func (s *Session) LabelAffinities(ctx context.Context) error {
 	if labelled > 0 {
 		s.Log.Info("labelled block affinities that an old release wrote", "number", labelled)
 	}
-	if err := leaveMark(mark); err != nil {
+	if err := leaveMark(s.labelledMark()); err != nil {
 		s.Log.Warn("every ADD will look for affinities without labels", "error", err)
 	}
 	return nil
