@@ -201,6 +201,11 @@ func TestPlainServer(t *testing.T) {
 		t.Error(err)
 	}
 	plain.Close()
+	// The client may not have noticed yet that its connection is closed. A
+	// failed read tells it, so that the write has nothing to leave on.
+	if _, err := store.Read(s.ctx(), queries[0]); datastore.ReasonOf(err) != datastore.Unreachable {
+		t.Errorf("a read of a server that is gone: %v", err)
+	}
 	_, err := store.Write(s.ctx(), datastore.Step{datastore.Put(key, &model.Handle{}, "1@u1")})
 	if datastore.ReasonOf(err) != datastore.Unreachable {
 		t.Errorf("a write that never left: %v", err)
