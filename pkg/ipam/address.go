@@ -96,7 +96,8 @@ func (d *addressAssignment) decide() (decision, error) {
 		return decision{}, err
 	}
 	if err := b.value.AllocateAddress(d.request.Addr, draft.holder); err != nil {
-		return decision{}, cnierr.New(cnierr.AddressTaken, "assigning %s: %w", d.request.Addr, err)
+		return decision{}, cnierr.New(cnierr.AddressTaken, "assigning %s: %w; ask for another address, \"calico-ipam show --ip=%s\" tells who holds this one",
+			d.request.Addr, err, d.request.Addr)
 	}
 	b.taken = []netip.Addr{d.request.Addr}
 	return decision{final: draft.plan()}, nil
@@ -125,10 +126,10 @@ func (d *addressAssignment) pool() (pool, error) {
 	}
 	p, ok := poolOf(enabled(d.facts.pools), d.request.Addr)
 	if !ok {
-		return pool{}, cnierr.New(cnierr.AddressOutsidePools, "assigning %s: The provided IP address is not in a configured pool", d.request.Addr)
+		return pool{}, cnierr.New(cnierr.AddressOutsidePools, "assigning %s: The provided IP address is not in a configured pool; ask for an address of an enabled pool", d.request.Addr)
 	}
 	if d.request.Use != "" && !p.Allows(d.request.Use) {
-		return pool{}, cnierr.New(cnierr.AddressOutsidePools, "IP address %s is in IP pool %q, which is not allowed for use %q (allowedUses: [%s])",
+		return pool{}, cnierr.New(cnierr.AddressOutsidePools, "IP address %s is in IP pool %q, which is not allowed for use %q (allowedUses: [%s]); ask for an address of a pool that allows it",
 			d.request.Addr, p.Metadata.Name, d.request.Use, strings.Join(p.AllowedUses, " "))
 	}
 	return p, nil
@@ -180,17 +181,18 @@ func (d *addressAssignment) take(draft *draft, p pool) (*blockDraft, error) {
 	case block.Affinity == d.facts.owner():
 		return draft.own(d.block), nil
 	case d.facts.config.StrictAffinity:
-		return nil, cnierr.New(cnierr.AddressTaken, "assigning %s under strict affinity: %w", d.request.Addr, block.CheckOwner(d.facts.owner()))
+		return nil, cnierr.New(cnierr.AddressTaken, "assigning %s under strict affinity: %w; ask for an address of a block that this host owns",
+			d.request.Addr, block.CheckOwner(d.facts.owner()))
 	}
 	return draft.existing(d.block), nil
 }
 
 func (d *addressAssignment) claim(draft *draft, p pool) (*blockDraft, error) {
 	if d.facts.census.overlaps(d.block) {
-		return nil, cnierr.New(cnierr.AddressTaken, "assigning %s: its block %s overlaps a block of another size, which an earlier pool left behind", d.request.Addr, d.block)
+		return nil, cnierr.New(cnierr.AddressTaken, "assigning %s: its block %s overlaps a block of another size, which an earlier pool left behind; ask for an address elsewhere until that block is empty and gone", d.request.Addr, d.block)
 	}
 	if d.request.Reserve.Size() > 1<<(d.block.Addr().BitLen()-d.block.Bits()) {
-		return nil, cnierr.New(cnierr.NoPool, "assigning %s: blocks of %s are too small for the reserved addresses", d.request.Addr, p)
+		return nil, cnierr.New(cnierr.NoPool, "assigning %s: blocks of %s are too small for the reserved addresses; ask for an address of a pool with larger ones", d.request.Addr, p)
 	}
 	limit := blockLimit(d.request.MaxBlocks, d.facts.config.MaxBlocksPerHost)
 	if owned := d.owned(); owned >= limit && d.facts.affinities[d.facts.affinityKey(d.block)].value == nil {

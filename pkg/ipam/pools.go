@@ -126,7 +126,7 @@ func (c poolChoice) named(qualified []pool) ([]pool, error) {
 	for _, cidr := range c.requested {
 		at := slices.IndexFunc(qualified, func(p pool) bool { return p.cidr == cidr.Masked() })
 		if at < 0 {
-			return nil, cnierr.New(cnierr.NoPool, "the given pool (%s) does not exist, or is not enabled", cidr)
+			return nil, cnierr.New(cnierr.NoPool, "the given pool (%s) does not exist, or is not enabled: name an enabled pool by its name or its exact CIDR", cidr)
 		}
 		out = append(out, qualified[at])
 	}
@@ -190,9 +190,9 @@ func (c poolChoice) usable(chosen []pool, reasons []string) ([]pool, []string, e
 
 func noPool(what string, reasons []string) error {
 	if len(reasons) == 0 {
-		return cnierr.New(cnierr.NoPool, "%s", what)
+		return cnierr.New(cnierr.NoPool, "%s: there is no usable IP pool of this family (the log names malformed ones); make one", what)
 	}
-	return cnierr.New(cnierr.NoPool, "%s: %s", what, strings.Join(reasons, "; "))
+	return cnierr.New(cnierr.NoPool, "%s: %s; change one of them or make another pool", what, strings.Join(reasons, "; "))
 }
 
 // poolOf returns the first pool that holds addr.
