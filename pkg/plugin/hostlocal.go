@@ -84,11 +84,11 @@ func (s *serving) withSubnets(subnetFor func(family netconf.Family, n int) (stri
 		if !ok || !placeholder {
 			continue
 		}
-		real, err := subnetFor(family, replaced)
+		cidr, err := subnetFor(family, replaced)
 		if err != nil {
 			return nil, cnierr.Wrap(cnierr.Unclassified, err, fmt.Sprintf("network configuration key %s.subnet: %q", r.Path, subnet))
 		}
-		r.Set("subnet", real)
+		r.Set("subnet", cidr)
 		replaced++
 	}
 	if replaced == 0 {

@@ -204,7 +204,7 @@ func TestPodDelConflicts(t *testing.T) {
 func TestPodCost(t *testing.T) {
 	groups(t, func(t *testing.T, e *env) {
 		h, p := newCluster(e)
-		h.mustRun(p, h.call(invocation.Status, "", h.policy())) // whatever is done once per boot
+		// The first ADD after the boot of the host looks for old affinities too.
 		h.mustRun(p, h.call(invocation.Add, "first", h.policy()))
 		e.proxy.Latency = latency
 		e.wantCost("ADD", 5, 13, func() { h.mustRun(p, h.call(invocation.Add, "c1", h.policy())) })
