@@ -29,8 +29,9 @@ type executor struct {
 }
 
 const (
-	// outputWait is how long output may stay open after the plugin has ended.
-	outputWait = 100 * time.Millisecond
+	// outputWait is how long output may stay open after the plugin has ended:
+	// enough for a busy host to read what is there.
+	outputWait = 500 * time.Millisecond
 	// A file that is just being copied cannot be executed for a moment.
 	busyPause = 100 * time.Millisecond
 	busyTries = 50
