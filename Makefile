@@ -18,7 +18,7 @@ test: setup build
 	@scripts/test ./...
 
 # What needs a real Kubernetes API server; it is built once, which takes minutes.
-test-kubernetes: setup
+test-kubernetes: setup build
 	@scripts/kubernetes-binaries kube-apiserver >/dev/null
 	@go test -tags kubernetes -count=1 -timeout=10m ./test/kubernetes/...
 	@go test -tags kubernetes -count=1 -timeout=10m -run='^TestKubernetes' ./test/pair
