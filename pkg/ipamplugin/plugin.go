@@ -67,13 +67,17 @@ func (p *Plugin) begin(call *invocation.Call) (*serving, error) {
 func (s *serving) locked() bool { return s.plugin.Shared != nil && s.plugin.Shared.Locked }
 
 // underLock runs do under the host's IPAM lock with the verb's deadline, which
-// begins when the lock is held.
+// begins when the lock is held. The network plugin's deadline runs already: it
+// may be that of undoing, which the verb's must not shorten.
 func (s *serving) underLock(ctx context.Context, do func(context.Context) error) error {
 	if s.locked() {
 		return do(ctx)
 	}
 	s.TryLock(ctx)
 	defer s.Unlock()
+	if s.plugin.Shared != nil {
+		return do(ctx)
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.Conf.Timeout())
 	defer cancel()
 	return do(ctx)

@@ -103,3 +103,28 @@ func TestLockIsNotObtained(t *testing.T) {
 		})
 	})
 }
+
+// TestUndoOutlastsTheDeadline: what is too slow for the verb's deadline is
+// undone within the 30 s of its own.
+func TestUndoOutlastsTheDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		n := newNode(t)
+		n.dataplane.during = func() {
+			n.store.SetHooks(memory.Hooks{Before: func(ctx context.Context, call memory.Call) error {
+				slow := time.NewTimer(1100 * time.Millisecond)
+				defer slow.Stop()
+				select {
+				case <-slow.C:
+					return nil
+				case <-ctx.Done():
+					return memory.Down(call)
+				}
+			}})
+		}
+		call := n.call(invocation.Add, n.config("timeout_seconds", 1))
+		wantCode(t, n.plugin.Add(context.Background(), call), cnierr.TryAgainLater)
+		n.store.SetHooks(memory.Hooks{})
+		n.nothingLeft()
+	})
+}
