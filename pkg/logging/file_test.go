@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -201,6 +202,9 @@ func TestFollowsTheRotationOfAnother(t *testing.T) {
 func TestDoesNotWaitForTheLock(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "cni.log")
+	// A process forked while the lock is held would keep it beyond our close.
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
 	lock, err := os.Create(path + ".lock")
 	if err != nil {
 		t.Fatal(err)

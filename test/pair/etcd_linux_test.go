@@ -215,6 +215,7 @@ func TestEtcdAway(t *testing.T) {
 		h.del(t, p, conf)
 		h.nothingLeft(t)
 		// Too slow for the deadline: refused, and nothing is left either.
+		conf = conf.with("etcd_endpoints", "http://"+h.newSlowProxy(t, target, 1500*time.Millisecond).address())
 		h.run(t, p.verb(t, "ADD", conf.with("timeout_seconds", 1))).fails(t, cnierr.TryAgainLater, "127.0.0.1")
 		h.nothingLeft(t)
 	})
