@@ -102,7 +102,7 @@ func RunIPAM(ctx context.Context, args []string) int {
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		return operator.Run(ctx, operator.Process{
 			Args: args, Stdout: os.Stdout, Stderr: os.Stderr, Open: connect.Inspect(os.Getenv), Now: time.Now,
-			ConfigDirectory: operator.DefaultConfigDirectory,
+			GOOS: runtime.GOOS, ConfigDirectory: operator.DefaultConfigDirectory,
 		})
 	}
 	flags, err := ParseFlags(IPAM, args)

@@ -17,6 +17,9 @@ type coreNode struct {
 		PodCIDR  string   `json:"podCIDR"`
 		PodCIDRs []string `json:"podCIDRs"`
 	} `json:"spec"`
+	Status struct {
+		Addresses []nodeAddress `json:"addresses"`
+	} `json:"status"`
 }
 
 // nodeFields are the members of a Calico Node that annotations of the core
@@ -58,6 +61,9 @@ func DecodeCoreNode(object []byte) (*Node, error) {
 	}
 	if raw := json.RawMessage(annotations[annotationPrefix+"Interfaces"]); json.Valid(raw) {
 		place(document, []string{"spec", "interfaces"}, raw)
+	}
+	if addresses := core.Status.Addresses; len(addresses) > 0 {
+		place(document, []string{"spec", "addresses"}, addresses)
 	}
 	if cidrs := core.podCIDRs(); len(cidrs) > 0 {
 		place(document, []string{"status", "podCIDRs"}, cidrs)
