@@ -103,22 +103,29 @@ func (h *host) mustRun(plugin invocation.Plugin, call *invocation.Call) []string
 	return addresses
 }
 
-// show is the command of an operator.
-func (h *host) show(args ...string) string {
+// operate runs a command of an operator.
+func (h *host) operate(args ...string) (exit int, stdout string) {
 	h.Helper()
-	var stdout bytes.Buffer
 	file := filepath.Join(h.dir, "net.conf")
 	if err := os.WriteFile(file, h.config(), 0o600); err != nil {
 		h.Fatal(err)
 	}
+	var out bytes.Buffer
 	process := operator.Process{
-		Args: append([]string{"show", "--config", file}, args...), Stdout: &stdout, Stderr: &h.stderr,
+		Args: append(args, "--config", file), Stdout: &out, Stderr: &h.stderr,
 		Open: connect.Inspect(func(string) string { return "" }), Now: time.Now,
 	}
-	if exit := operator.Run(h.within(time.Minute), process); exit != 0 {
+	exit = operator.Run(h.within(time.Minute), process)
+	return exit, out.String()
+}
+
+func (h *host) show(args ...string) string {
+	h.Helper()
+	exit, shown := h.operate(append([]string{"show"}, args...)...)
+	if exit != 0 {
 		h.Fatalf("show: exit %d\n%s", exit, h.stderr.String())
 	}
-	return stdout.String()
+	return shown
 }
 
 // block is the CIDR of the only block there is.
