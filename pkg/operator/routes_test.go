@@ -338,6 +338,15 @@ func TestRoutesCannotRun(t *testing.T) {
 	}
 }
 
+func TestRoutesForm(t *testing.T) {
+	t.Parallel()
+	for goos, want := range map[string]string{"linux": formIP, "windows": formPowerShell} {
+		if o, err := parseRoutes(Process{Args: []string{"routes"}, GOOS: goos}); err != nil || o.form != want {
+			t.Errorf("%s: form %q, %v, want %q", goos, o.form, err, want)
+		}
+	}
+}
+
 // TestRoutesRounds: a cluster is read in two rounds, whatever its size.
 func TestRoutesRounds(t *testing.T) {
 	t.Parallel()
