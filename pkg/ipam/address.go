@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"calico-cni/pkg/cnierr"
@@ -50,6 +49,7 @@ func AddressQueries(r AddressRequest) []datastore.Query {
 // the cluster do not matter; the limit of blocks does.
 func (a *Allocator) AssignAddress(ctx context.Context, r AddressRequest) (netip.Prefix, error) {
 	e := a.engine(r.Host)
+	e.loadChecked()
 	if err := e.read(ctx, AddressQueries(r)...); err != nil {
 		return netip.Prefix{}, err
 	}
@@ -60,6 +60,7 @@ func (a *Allocator) AssignAddress(ctx context.Context, r AddressRequest) (netip.
 		}
 		return netip.Prefix{}, err
 	}
+	e.storeChecked()
 	return netip.PrefixFrom(r.Addr, d.block.Bits()), nil
 }
 
@@ -146,10 +147,8 @@ func (d *addressAssignment) unread(p pool) []datastore.Query {
 	if d.transactional {
 		return append(queries, d.unreadRanges()...)
 	}
-	list := datastore.ListBlocks{Family: family, KeysOnly: true}
-	_, listed := d.facts.answered[list]
-	if len(queries) == 0 && d.facts.blocks[d.block].value == nil && !listed && !slices.Contains(p.Metadata.Finalizers, finalizer) {
-		queries = append(queries, list)
+	if len(queries) == 0 && d.facts.blocks[d.block].value == nil && !d.facts.knowsLeftovers(p) {
+		queries = append(queries, allKeys(family))
 	}
 	return queries
 }

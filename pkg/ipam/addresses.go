@@ -73,9 +73,8 @@ func (e *engine) groupByBlock(ctx context.Context, releases []Release) (byBlock 
 			byBlock[p.blockOf(r.Addr)] = append(byBlock[p.blockOf(r.Addr)], r)
 			continue
 		}
-		list := datastore.ListBlocks{Family: model.FamilyOf(r.Addr), KeysOnly: true}
-		if _, listed := e.facts.answered[list]; !listed {
-			if err := e.read(ctx, list); err != nil {
+		if family := model.FamilyOf(r.Addr); !e.facts.listed(family) {
+			if err := e.read(ctx, allKeys(family)); err != nil {
 				return nil, nil, err
 			}
 		}

@@ -37,11 +37,13 @@ func AssignQueries(r Request) []datastore.Query {
 func (a *Allocator) Assign(ctx context.Context, r Request) (Result, error) {
 	e := a.engine(r.Host)
 	e.fetch = e.readPassing
+	e.loadChecked()
 	if err := e.read(ctx, AssignQueries(r)...); err != nil {
 		return Result{}, err
 	}
 	d := &assignment{request: &r, facts: e.facts, transactional: a.store.Transactional()}
 	err := e.run(ctx, d.decide)
+	e.storeChecked()
 	failed := err != nil
 	if !failed {
 		err = d.refused

@@ -30,21 +30,24 @@ type Options struct {
 	Now func() time.Time
 	// Logger gets the warnings; nil: none are written.
 	Logger *slog.Logger
+	// Checked remembers pools between calls; nil: nothing does.
+	Checked CheckedPools
 }
 
 // Allocator gives out addresses from the blocks of a datastore. It is safe for
-// concurrent use and keeps nothing between calls.
+// concurrent use and keeps nothing between calls itself.
 type Allocator struct {
-	store datastore.Store
-	now   func() time.Time
-	log   *slog.Logger
+	store   datastore.Store
+	now     func() time.Time
+	log     *slog.Logger
+	checked CheckedPools
 	// pause waits before a decision is taken again.
 	pause func(ctx context.Context, round int) error
 }
 
 // New returns an allocator on a store.
 func New(store datastore.Store, o Options) *Allocator {
-	a := &Allocator{store: store, now: o.Now, log: o.Logger, pause: wait}
+	a := &Allocator{store: store, now: o.Now, log: o.Logger, checked: o.Checked, pause: wait}
 	if a.now == nil {
 		a.now = time.Now
 	}

@@ -33,6 +33,7 @@ func (a *Allocator) EnsureBlock(ctx context.Context, host string, reserve4, rese
 func (a *Allocator) ensureBlock(ctx context.Context, r *Request, family model.Family) (netip.Prefix, error) {
 	e := a.engine(r.Host)
 	e.fetch = e.readPassing
+	e.loadChecked()
 	if err := e.read(ctx, append(AssignQueries(*r), ownAffinities(r.Host, family))...); err != nil {
 		return netip.Prefix{}, err
 	}

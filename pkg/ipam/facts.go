@@ -23,10 +23,12 @@ type facts struct {
 	now  time.Time
 	host string
 
-	config     *model.IPAMConfig
-	configRev  datastore.Revision
-	node       *model.Node
-	pools      []pool
+	config    *model.IPAMConfig
+	configRev datastore.Revision
+	node      *model.Node
+	pools     []pool
+	// checked pools hold no block of another size.
+	checked    map[CheckedPool]bool
 	reserved   spans
 	affinities map[model.AffinityKey]object[model.Affinity]
 	blocks     map[netip.Prefix]object[model.Block]

@@ -4,20 +4,14 @@ import (
 	"net/netip"
 	"slices"
 
-	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/model"
 )
-
-// finalizer on a pool proves that no earlier pool was deleted under its blocks
-// (IPAM contract 5.1).
-const finalizer = "projectcalico.org/ippool-finalizer"
 
 // findMissing returns a block of the pool that does not exist, or one of this
 // host's that has room and no affinity. It may need to read first: probe, then
 // list keys, each only if the one before found nothing.
 func (s *search) findMissing(p pool) netip.Prefix {
-	list := datastore.ListBlocks{Family: s.family, KeysOnly: true}
-	if _, listed := s.facts.answered[list]; listed {
+	if s.facts.listed(s.family) {
 		return s.firstMissing(p)
 	}
 	find := s.tryCandidates
@@ -28,7 +22,7 @@ func (s *search) findMissing(p pool) netip.Prefix {
 	if found.IsValid() || complete || s.waiting() {
 		return found
 	}
-	s.needs = append(s.needs, list)
+	s.needs = append(s.needs, allKeys(s.family))
 	return netip.Prefix{}
 }
 
@@ -144,10 +138,10 @@ func (s *search) tried(p pool, candidates []netip.Prefix) netip.Prefix {
 		if block != nil || !s.free(cidr) {
 			continue
 		}
-		if !slices.Contains(p.Metadata.Finalizers, finalizer) {
+		if !s.facts.knowsLeftovers(p) {
 			// Blocks of another size show only in the list, which answers
 			// from now on.
-			s.needs = append(s.needs, datastore.ListBlocks{Family: s.family, KeysOnly: true})
+			s.needs = append(s.needs, allKeys(s.family))
 			return netip.Prefix{}
 		}
 		return cidr

@@ -132,7 +132,7 @@ func (s *search) useOwn() {
 	}
 	s.owned = len(usable)
 	for i, cidr := range usable {
-		if s.remaining() == 0 || s.draft.full() {
+		if s.remaining() == 0 || s.draft.full() || len(s.needs) > 0 {
 			break
 		}
 		if s.facts.reserved.covers(cidr) {
@@ -194,15 +194,21 @@ func (s *search) useOwnBlock(cidr netip.Prefix) {
 	block := s.facts.blocks[cidr].value
 	switch {
 	case s.facts.unreadable[cidr]:
+	case block == nil && !s.transactional && !s.facts.knowsLeftovers(s.poolAt(cidr)):
+		s.needs = append(s.needs, allKeys(s.family))
 	case block == nil && !s.facts.census.overlaps(cidr):
-		p, _ := poolOf(s.pools, cidr.Addr())
-		s.claim(cidr, p)
+		s.claim(cidr, s.poolAt(cidr))
 	case block == nil || block.Affinity != s.facts.owner():
 		s.owned--
 		s.drop(cidr)
 	case s.ensure || block.Available(s.facts.reserved.contains) > 0:
 		s.take(cidr, s.draft.own(cidr))
 	}
+}
+
+func (s *search) poolAt(cidr netip.Prefix) pool {
+	p, _ := poolOf(s.pools, cidr.Addr())
+	return p
 }
 
 // drop plans the end of an affinity whose block is not ours.

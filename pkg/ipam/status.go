@@ -16,6 +16,7 @@ const probeRounds = 3
 func (a *Allocator) Probe(ctx context.Context, r Request) error {
 	e := a.engine(r.Host)
 	e.fetch = e.readPassing
+	e.loadChecked()
 	d := &assignment{request: &r, facts: e.facts, transactional: a.store.Transactional()}
 	needs := AssignQueries(r)
 	for range probeRounds {

@@ -84,7 +84,7 @@ func (s *serving) underLock(ctx context.Context, do func(context.Context) error)
 }
 
 func (s *serving) allocatorOn(store datastore.Store) *ipam.Allocator {
-	return ipam.New(store, ipam.Options{Now: s.Now, Logger: s.Log})
+	return ipam.New(store, ipam.Options{Now: s.Now, Logger: s.Log, Checked: s.checkedPools()})
 }
 
 func (s *serving) allocator() *ipam.Allocator { return s.allocatorOn(s.Store) }
