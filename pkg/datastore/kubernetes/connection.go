@@ -4,9 +4,10 @@ import (
 	"context"
 	"net"
 	"net/http"
-	"net/url"
 	"sync"
 	"time"
+
+	"k8s.io/client-go/rest"
 )
 
 const (
@@ -23,21 +24,24 @@ const (
 type connection struct {
 	access
 	transport *http.Transport
+	// authenticated adds the credentials to what the transport sends.
+	authenticated http.RoundTripper
 }
 
-// connect prepares a connection; nothing is sent.
-func connect(a access) *connection {
+// connect prepares a connection; nothing is sent. The transport is not
+// rest.TransportFor: that one keeps many connections, whose handshakes cost
+// more than they gain, and keeps them for good.
+func connect(a access) (*connection, error) {
 	connections := 1
 	if a.server.Scheme == "http" {
 		connections = plainConnections
 	}
-	return &connection{access: a, transport: &http.Transport{
-		Proxy: func(r *http.Request) (*url.URL, error) {
-			if a.proxy != nil {
-				return a.proxy, nil
-			}
-			return http.ProxyFromEnvironment(r)
-		},
+	proxy := http.ProxyFromEnvironment
+	if a.config.Proxy != nil {
+		proxy = a.config.Proxy
+	}
+	transport := &http.Transport{
+		Proxy:               proxy,
 		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: keepAlive}).DialContext,
 		TLSClientConfig:     a.tls,
 		TLSHandshakeTimeout: dialTimeout,
@@ -54,7 +58,21 @@ func connect(a access) *connection {
 			SendPingTimeout: pingTimeout,
 			PingTimeout:     pingTimeout,
 		},
-	}}
+	}
+	authenticated, err := rest.HTTPWrappersForConfig(a.config, transport)
+	if err != nil {
+		return nil, err
+	}
+	return &connection{access: a, transport: transport, authenticated: authenticated}, nil
+}
+
+// open reads the credentials and prepares a connection for them.
+func open(o Options) (*connection, error) {
+	a, err := load(o)
+	if err != nil {
+		return nil, err
+	}
+	return connect(a)
 }
 
 // current is the connection in use, which is replaced when the credentials
@@ -80,13 +98,13 @@ func (c *current) renew(refused *connection) (*connection, error) {
 	if c.connection != refused {
 		return c.connection, nil
 	}
-	a, err := load(c.options)
+	connection, err := open(c.options)
 	if err != nil {
 		return nil, err
 	}
 	refused.transport.CloseIdleConnections()
-	c.connection = connect(a)
-	return c.connection, nil
+	c.connection = connection
+	return connection, nil
 }
 
 // pause waits, unless the context ends first.

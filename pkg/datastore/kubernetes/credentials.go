@@ -12,18 +12,31 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/cert"
+)
+
+const (
+	// userAgent is what the server's audit log calls the plugins.
+	userAgent = "calico-cni"
+	// unnamed stands in messages for the names that a kubeconfig gives.
+	unnamed = "the configuration"
 )
 
 // access is where the server is and what to show it: the options and all files
 // they name, read once.
 type access struct {
 	server *url.URL
-	proxy  *url.URL
-	tls    *tls.Config
-	// authorization is the header; empty: there is none.
-	authorization string
+	// config holds also what was in the files that it names.
+	config *rest.Config
+	// tls is nil where the usual rules suffice.
+	tls *tls.Config
 	// file is where the credentials come from; empty: the options themselves.
 	file string
 	// ends is when the credentials end; zero: they do not say.
@@ -32,7 +45,7 @@ type access struct {
 
 // load reads everything anew.
 func load(o Options) (access, error) {
-	picked := chosen{}
+	picked := chosen{cluster: &api.Cluster{}, user: &api.AuthInfo{}, clusterName: unnamed, userName: unnamed}
 	var err error
 	switch {
 	case o.Kubeconfig != "":
@@ -48,23 +61,26 @@ func load(o Options) (access, error) {
 	if a.server, err = serverURL(picked.cluster); err != nil {
 		return access{}, err
 	}
-	if picked.cluster.ProxyURL != "" {
-		if a.proxy, err = url.Parse(picked.cluster.ProxyURL); err != nil {
-			return access{}, errors.New("the kubeconfig's proxy-url is not a URL")
-		}
-	}
-	if err := a.secure(picked); err != nil {
+	picked.cluster.Server = a.server.String()
+	if err := a.readToken(picked.user); err != nil {
 		return access{}, err
 	}
-	return a, a.authorize(picked.user)
+	if a.config, err = restConfig(picked); err != nil {
+		return access{}, err
+	}
+	return a, a.secure(picked)
 }
 
+// serviceAccount is not rest.InClusterConfig: a HostProcess container of
+// Windows has the account's files elsewhere.
 func serviceAccount(o Options) (chosen, error) {
 	token := filepath.Join(o.ServiceAccountDir, "token")
 	picked := chosen{
-		cluster: cluster{CAFile: filepath.Join(o.ServiceAccountDir, "ca.crt")},
-		user:    user{TokenFile: token},
+		cluster: &api.Cluster{CertificateAuthority: filepath.Join(o.ServiceAccountDir, "ca.crt")},
+		user:    &api.AuthInfo{TokenFile: token},
 		file:    token,
+
+		clusterName: unnamed, userName: unnamed,
 	}
 	switch {
 	case o.ServiceHost != "":
@@ -82,30 +98,30 @@ func override(picked *chosen, o Options) {
 		}
 		return value != ""
 	}
-	c, u := &picked.cluster, &picked.user
+	c, u := picked.cluster, picked.user
 	replace(&c.Server, o.Server)
-	if replace(&c.CAFile, o.CAFile) {
-		c.CAData = ""
+	if replace(&c.CertificateAuthority, o.CAFile) {
+		c.CertificateAuthorityData = nil
 	}
-	c.SkipVerify = c.SkipVerify || o.InsecureSkipTLSVerify
+	c.InsecureSkipTLSVerify = c.InsecureSkipTLSVerify || o.InsecureSkipTLSVerify
 	if replace(&u.Token, o.Token) {
-		u.TokenFile, picked.file = "", ""
+		u.TokenFile, u.Username, u.Password, picked.file = "", "", "", ""
 	}
-	if replace(&u.CertFile, o.CertFile) {
-		u.CertData, picked.file = "", o.CertFile
+	if replace(&u.ClientCertificate, o.CertFile) {
+		u.ClientCertificateData, picked.file = nil, o.CertFile
 	}
-	if replace(&u.KeyFile, o.KeyFile) {
-		u.KeyData = ""
+	if replace(&u.ClientKey, o.KeyFile) {
+		u.ClientKeyData = nil
 	}
 }
 
 // serverURL accepts an IPv4 address in brackets, as old installers wrote it,
-// and a URL without a scheme.
-func serverURL(c cluster) (*url.URL, error) {
+// and a URL without a scheme, of which clientcmd would take TLS away.
+func serverURL(c *api.Cluster) (*url.URL, error) {
 	text := c.Server
 	if !strings.Contains(text, "://") {
 		scheme := "http://"
-		if c.CAFile != "" || c.CAData != "" || c.SkipVerify {
+		if c.CertificateAuthority != "" || len(c.CertificateAuthorityData) > 0 || c.InsecureSkipTLSVerify {
 			scheme = "https://"
 		}
 		text = scheme + text
@@ -121,78 +137,102 @@ func serverURL(c cluster) (*url.URL, error) {
 	if err != nil || server.Scheme != "http" && server.Scheme != "https" || server.Hostname() == "" {
 		return nil, errors.New("the address of the API server is not a URL: write https://host:port")
 	}
-	server.User = nil
+	server.User, server.RawQuery, server.Fragment = nil, "", ""
 	server.Path = strings.TrimSuffix(server.Path, "/")
 	return server, nil
 }
 
-// secure prepares TLS.
-func (a *access) secure(picked chosen) error {
-	c, u := picked.cluster, picked.user
-	a.tls = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: c.SkipVerify, ServerName: c.TLSServerName}
-	if err := a.trust(c, picked.file); err != nil {
-		return err
-	}
-	certificate, err := content(u.CertFile, u.CertData, "client certificate", picked.file)
-	if err != nil || len(certificate) == 0 {
-		return err
-	}
-	key, err := content(u.KeyFile, u.KeyData, "client key", picked.file)
-	if err != nil {
-		return err
-	}
-	pair, err := tls.X509KeyPair(certificate, key)
-	if err != nil {
-		return fmt.Errorf("%s: client certificate and key: %w", describeFile(orFile(u.CertFile, picked.file)), err)
-	}
-	a.tls.Certificates = []tls.Certificate{pair}
-	a.file = orFile(u.CertFile, picked.file)
-	if pair.Leaf != nil {
-		a.ends = pair.Leaf.NotAfter
-	}
-	return nil
-}
-
-// trust sets the authority that the server's certificate must verify by;
-// without one it is the system's.
-func (a *access) trust(c cluster, kubeconfig string) error {
-	if c.SkipVerify || c.CAFile == "" && c.CAData == "" {
-		return nil
-	}
-	authority, err := content(c.CAFile, c.CAData, "certificate authority", kubeconfig)
-	if err != nil {
-		return err
-	}
-	a.tls.RootCAs = x509.NewCertPool()
-	if !a.tls.RootCAs.AppendCertsFromPEM(authority) {
-		return fmt.Errorf("%s holds no certificate authority in PEM form", describeFile(orFile(c.CAFile, kubeconfig)))
-	}
-	return nil
-}
-
-// authorize prepares the header. A token file wins over the token beside it:
-// it is the one that is renewed.
-func (a *access) authorize(u user) error {
-	token := u.Token
+// readToken puts the token into the user. A token file wins over the token
+// beside it: it is the one that is renewed.
+func (a *access) readToken(u *api.AuthInfo) error {
 	if u.TokenFile != "" {
 		text, err := os.ReadFile(u.TokenFile)
 		switch {
 		case err == nil && len(strings.TrimSpace(string(text))) > 0:
-			token, a.file = strings.TrimSpace(string(text)), u.TokenFile
-		case token == "" && err != nil:
+			u.Token, a.file = strings.TrimSpace(string(text)), u.TokenFile
+		case u.Token == "" && err != nil:
 			return fmt.Errorf("reading the token: %w", err)
-		case token == "":
+		case u.Token == "":
 			return fmt.Errorf("token file %s is empty", describeFile(u.TokenFile))
 		}
+		u.TokenFile = ""
 	}
-	switch {
-	case token != "":
-		a.authorization = "Bearer " + token
-		a.ends = earlier(a.ends, tokenEnd(token))
-	case u.Username != "":
-		a.authorization = "Basic " + base64.StdEncoding.EncodeToString([]byte(u.Username+":"+u.Password))
-	}
+	a.ends = tokenEnd(u.Token)
 	return nil
+}
+
+// restConfig has the cluster and the user checked and made into the form that
+// package rest takes.
+func restConfig(picked chosen) (*rest.Config, error) {
+	c, u := *picked.cluster, *picked.user
+	// clientcmd quotes the URL, which may hold a password.
+	if proxy, err := url.Parse(c.ProxyURL); err != nil || c.ProxyURL != "" && !slices.Contains([]string{"http", "https", "socks5"}, proxy.Scheme) {
+		return nil, fmt.Errorf("%s: proxy-url is not a URL: write http://host:port, or https or socks5", source(picked.file))
+	}
+	// What is in the kubeconfig itself wins over a file; clientcmd refuses both.
+	preferContent(c.CertificateAuthorityData, &c.CertificateAuthority)
+	preferContent(u.ClientCertificateData, &u.ClientCertificate)
+	preferContent(u.ClientKeyData, &u.ClientKey)
+	if c.InsecureSkipTLSVerify {
+		c.CertificateAuthority, c.CertificateAuthorityData = "", nil
+	}
+	const context = "chosen"
+	config, err := clientcmd.NewDefaultClientConfig(api.Config{
+		Clusters:       map[string]*api.Cluster{picked.clusterName: &c},
+		AuthInfos:      map[string]*api.AuthInfo{picked.userName: &u},
+		Contexts:       map[string]*api.Context{context: {Cluster: picked.clusterName, AuthInfo: picked.userName}},
+		CurrentContext: context,
+	}, nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", source(picked.file), err)
+	}
+	config.UserAgent = userAgent
+	// A server without TLS is a proxy beside the plugin; to such a one clientcmd
+	// would show nothing.
+	config.BearerToken, config.Username, config.Password = u.Token, u.Username, u.Password
+	return config, nil
+}
+
+func preferContent(content []byte, file *string) {
+	if len(content) > 0 {
+		*file = ""
+	}
+}
+
+// secure prepares TLS. The files are read here and not again in each
+// handshake: the credentials are renewed as a whole.
+func (a *access) secure(picked chosen) error {
+	c := a.config
+	if err := rest.LoadTLSFiles(c); err != nil {
+		return fmt.Errorf("%s: %w", source(picked.file), err)
+	}
+	// Of nothing the system's authorities would be made.
+	if c.CAFile != "" && len(c.CAData) == 0 {
+		return a.distrust(picked)
+	}
+	certificateFile := orFile(c.CertFile, picked.file)
+	if c.CertFile != "" || len(c.CertData) > 0 {
+		certificates, err := cert.ParseCertsPEM(c.CertData)
+		if err != nil {
+			return fmt.Errorf("%s: client certificate: %w", source(certificateFile), err)
+		}
+		a.ends = earlier(certificates[0].NotAfter, a.ends)
+		if a.file == picked.file {
+			a.file = certificateFile
+		}
+	}
+	var err error
+	if a.tls, err = rest.TLSConfigFor(c); err == nil {
+		return nil
+	}
+	if len(c.CAData) > 0 && !x509.NewCertPool().AppendCertsFromPEM(c.CAData) {
+		return a.distrust(picked)
+	}
+	return fmt.Errorf("%s: client certificate and key: %w", source(certificateFile), err)
+}
+
+func (a *access) distrust(picked chosen) error {
+	return fmt.Errorf("%s holds no certificate authority in PEM form", source(orFile(a.config.CAFile, picked.file)))
 }
 
 // earlier is the first of two ends, of which either may not be known.
@@ -208,25 +248,6 @@ func orFile(file, otherwise string) string {
 		return file
 	}
 	return otherwise
-}
-
-// content is what a file or the kubeconfig itself holds; the latter wins.
-func content(file, data, what, kubeconfig string) ([]byte, error) {
-	if data != "" {
-		decoded, err := base64.StdEncoding.DecodeString(data)
-		if err != nil {
-			return nil, fmt.Errorf("%s: the %s is not in base64", describeFile(kubeconfig), what)
-		}
-		return decoded, nil
-	}
-	if file == "" {
-		return nil, nil
-	}
-	body, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("reading the %s: %w", what, err)
-	}
-	return body, nil
 }
 
 // tokenEnd is when a token ends, if it is one that tells.
@@ -254,6 +275,14 @@ func describeFile(path string) string {
 	return fmt.Sprintf("%s (written %v ago)", path, time.Since(info.ModTime()).Round(time.Second))
 }
 
+// source names where credentials come from: the options, if there is no file.
+func source(file string) string {
+	if file == "" {
+		return unnamed
+	}
+	return describeFile(file)
+}
+
 // describe says for a message where the credentials come from, how old they
 // are and when they end.
 func (a access) describe() string {
@@ -261,7 +290,7 @@ func (a access) describe() string {
 	switch {
 	case a.file != "":
 		text = "the credentials of " + describeFile(a.file)
-	case a.authorization == "" && len(a.tls.Certificates) == 0:
+	case a.config.BearerToken == "" && a.config.Username == "" && len(a.config.CertData) == 0:
 		return "no credentials were shown"
 	}
 	if a.ends.IsZero() {

@@ -1,65 +1,24 @@
 package kubernetes
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"path/filepath"
-	"strings"
 
-	"go.yaml.in/yaml/v3"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/clientcmd/api"
 )
-
-// kubeconfig is what is read of a file in which Kubernetes' clients keep
-// servers and credentials.
-type kubeconfig struct {
-	CurrentContext string `yaml:"current-context"`
-	Clusters       []struct {
-		Name    string  `yaml:"name"`
-		Cluster cluster `yaml:"cluster"`
-	} `yaml:"clusters"`
-	Users []struct {
-		Name string `yaml:"name"`
-		User user   `yaml:"user"`
-	} `yaml:"users"`
-	Contexts []struct {
-		Name    string `yaml:"name"`
-		Context struct {
-			Cluster string `yaml:"cluster"`
-			User    string `yaml:"user"`
-		} `yaml:"context"`
-	} `yaml:"contexts"`
-}
-
-type cluster struct {
-	Server        string `yaml:"server"`
-	CAFile        string `yaml:"certificate-authority"`
-	CAData        string `yaml:"certificate-authority-data"`
-	SkipVerify    bool   `yaml:"insecure-skip-tls-verify"`
-	TLSServerName string `yaml:"tls-server-name"`
-	ProxyURL      string `yaml:"proxy-url"`
-}
-
-type user struct {
-	CertFile  string `yaml:"client-certificate"`
-	CertData  string `yaml:"client-certificate-data"`
-	KeyFile   string `yaml:"client-key"`
-	KeyData   string `yaml:"client-key-data"`
-	Token     string `yaml:"token"`
-	TokenFile string `yaml:"tokenFile"`
-	Username  string `yaml:"username"`
-	Password  string `yaml:"password"`
-	Exec      any    `yaml:"exec"`
-	Provider  any    `yaml:"auth-provider"`
-}
 
 // chosen is the cluster and the user of one context, and the file that named
 // the user.
 type chosen struct {
-	cluster cluster
-	user    user
+	cluster *api.Cluster
+	user    *api.AuthInfo
 	file    string
+	// clusterName and userName are for messages.
+	clusterName, userName string
 }
 
 // readKubeconfig reads the files of a list and picks a context. Of several
@@ -67,8 +26,8 @@ type chosen struct {
 // wins.
 func readKubeconfig(list, context string) (chosen, error) {
 	paths := filepath.SplitList(list)
-	var files []kubeconfig
-	var read []string
+	merged := api.NewConfig()
+	found := 0
 	for _, path := range paths {
 		config, err := parseKubeconfig(path)
 		if errors.Is(err, fs.ErrNotExist) && len(paths) > 1 {
@@ -77,100 +36,79 @@ func readKubeconfig(list, context string) (chosen, error) {
 		if err != nil {
 			return chosen{}, err
 		}
-		files, read = append(files, config), append(read, path)
+		merge(merged, config)
+		found++
 	}
-	if len(files) == 0 {
+	if found == 0 {
 		return chosen{}, fmt.Errorf("none of the kubeconfig files %s exists", list)
 	}
-	return choose(files, read, context)
+	return choose(merged, list, context)
 }
 
 // parseKubeconfig does not repeat what the parser says: it quotes the text.
-func parseKubeconfig(path string) (kubeconfig, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return kubeconfig{}, fmt.Errorf("reading the kubeconfig: %w", err)
+func parseKubeconfig(path string) (*api.Config, error) {
+	config, err := clientcmd.LoadFromFile(path)
+	var pathErr *fs.PathError
+	var base64Err base64.CorruptInputError
+	switch {
+	case errors.As(err, &pathErr):
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	case errors.As(err, &base64Err):
+		return nil, fmt.Errorf("%s is not a kubeconfig: a certificate or key in it is not in base64", describeFile(path))
+	case err != nil:
+		return nil, fmt.Errorf("%s is not a kubeconfig: it does not parse; perhaps it is being written", describeFile(path))
 	}
-	var config kubeconfig
-	if err := yaml.Unmarshal(text, &config); err != nil {
-		return kubeconfig{}, fmt.Errorf("%s is not a kubeconfig: it does not parse; perhaps it is being written", describeFile(path))
-	}
-	directory := filepath.Dir(path)
-	for i := range config.Clusters {
-		absolute(directory, &config.Clusters[i].Cluster.CAFile)
-	}
-	for i := range config.Users {
-		u := &config.Users[i].User
-		absolute(directory, &u.CertFile, &u.KeyFile, &u.TokenFile)
+	// Paths in a kubeconfig are relative to it.
+	if err := clientcmd.ResolveLocalPaths(config); err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
 	}
 	return config, nil
 }
 
-// absolute: paths in a kubeconfig are relative to it.
-func absolute(directory string, paths ...*string) {
-	for _, path := range paths {
-		if *path != "" && !filepath.IsAbs(*path) {
-			*path = filepath.Join(directory, *path)
+// merge adds what is not named yet. clientcmd merges only files that it reads
+// itself, and then an error no longer tells which of them is at fault.
+func merge(merged, config *api.Config) {
+	if merged.CurrentContext == "" {
+		merged.CurrentContext = config.CurrentContext
+	}
+	mergeNamed(merged.Clusters, config.Clusters)
+	mergeNamed(merged.AuthInfos, config.AuthInfos)
+	mergeNamed(merged.Contexts, config.Contexts)
+}
+
+func mergeNamed[T any](merged, more map[string]*T) {
+	for name, entry := range more {
+		if merged[name] == nil {
+			merged[name] = entry
 		}
 	}
 }
 
-func choose(files []kubeconfig, paths []string, context string) (chosen, error) {
-	for _, file := range files {
-		if context == "" {
-			context = file.CurrentContext
-		}
+func choose(config *api.Config, list, name string) (chosen, error) {
+	if name == "" {
+		name = config.CurrentContext
 	}
-	all := strings.Join(paths, ", ")
-	if context == "" {
-		return chosen{}, fmt.Errorf("kubeconfig %s has no current-context", all)
+	if name == "" {
+		return chosen{}, fmt.Errorf("kubeconfig %s has no current-context", list)
 	}
-	clusterName, userName, ok := findContext(files, context)
-	if !ok {
-		return chosen{}, fmt.Errorf("kubeconfig %s has no context %q", all, context)
+	context := config.Contexts[name]
+	if context == nil {
+		return chosen{}, fmt.Errorf("kubeconfig %s has no context %q", list, name)
 	}
-	var out chosen
-	if out.cluster, ok = findCluster(files, clusterName); !ok || out.cluster.Server == "" {
-		return chosen{}, fmt.Errorf("kubeconfig %s: context %q: no server for cluster %q", all, context, clusterName)
+	cluster := config.Clusters[context.Cluster]
+	if cluster == nil || cluster.Server == "" {
+		return chosen{}, fmt.Errorf("kubeconfig %s: context %q: no server for cluster %q", list, name, context.Cluster)
 	}
-	if out.user, out.file, ok = findUser(files, paths, userName); !ok && userName != "" {
-		return chosen{}, fmt.Errorf("kubeconfig %s: context %q: no user %q", all, context, userName)
+	user := config.AuthInfos[context.AuthInfo]
+	switch {
+	case user == nil && context.AuthInfo != "":
+		return chosen{}, fmt.Errorf("kubeconfig %s: context %q: no user %q", list, name, context.AuthInfo)
+	case user == nil:
+		user = &api.AuthInfo{LocationOfOrigin: context.LocationOfOrigin}
+	case user.Exec != nil || user.AuthProvider != nil:
+		return chosen{}, fmt.Errorf("%s: user %q gets its credentials from a program: write a token, a token file or a client certificate instead", describeFile(user.LocationOfOrigin), context.AuthInfo)
 	}
-	if out.user.Exec != nil || out.user.Provider != nil {
-		return chosen{}, fmt.Errorf("%s: user %q gets its credentials from a program: write a token, a token file or a client certificate instead", describeFile(out.file), userName)
-	}
-	return out, nil
-}
-
-func findContext(files []kubeconfig, name string) (cluster, user string, ok bool) {
-	for _, file := range files {
-		for _, entry := range file.Contexts {
-			if entry.Name == name {
-				return entry.Context.Cluster, entry.Context.User, true
-			}
-		}
-	}
-	return "", "", false
-}
-
-func findCluster(files []kubeconfig, name string) (cluster, bool) {
-	for _, file := range files {
-		for _, entry := range file.Clusters {
-			if entry.Name == name {
-				return entry.Cluster, true
-			}
-		}
-	}
-	return cluster{}, false
-}
-
-func findUser(files []kubeconfig, paths []string, name string) (user, string, bool) {
-	for i, file := range files {
-		for _, entry := range file.Users {
-			if entry.Name == name {
-				return entry.User, paths[i], true
-			}
-		}
-	}
-	return user{}, paths[0], false
+	return chosen{
+		cluster: cluster, user: user, file: user.LocationOfOrigin, clusterName: context.Cluster, userName: context.AuthInfo,
+	}, nil
 }

@@ -155,7 +155,7 @@ func (f *sending) attempt(ctx context.Context) (_ reply, sent bool, err error) {
 		return reply{}, false, err
 	}
 	// Not a http.Client: a redirect would carry the credentials elsewhere.
-	response, err := f.conn.transport.RoundTrip(httpRequest)
+	response, err := f.conn.authenticated.RoundTrip(httpRequest)
 	if err != nil {
 		return reply{}, mark.Load(), because(ctx, err)
 	}
@@ -195,12 +195,8 @@ func (f *sending) build(ctx context.Context) (*http.Request, error) {
 		accept = contentJSON
 	}
 	out.Header.Set("Accept", accept)
-	out.Header.Set("User-Agent", "calico-cni")
 	if f.body != nil {
 		out.Header.Set("Content-Type", f.contentType)
-	}
-	if f.conn.authorization != "" {
-		out.Header.Set("Authorization", f.conn.authorization)
 	}
 	return out, nil
 }

@@ -32,7 +32,7 @@ var _ datastore.Store = (*Store)(nil)
 // Open reads the credentials and prepares a connection. Nothing is sent before
 // the first call.
 func Open(_ context.Context, options Options) (*Store, error) {
-	a, err := load(options)
+	connection, err := open(options)
 	if err != nil {
 		return nil, unavailable(datastore.Refused, "connecting to the Kubernetes API server", err)
 	}
@@ -41,7 +41,7 @@ func Open(_ context.Context, options Options) (*Store, error) {
 		prefix = workload.DefaultInterfacePrefix
 	}
 	return &Store{
-		current: &current{options: options, connection: connect(a)},
+		current: &current{options: options, connection: connection},
 		groups:  groupChoice{group: options.Group},
 		kept:    newKeepsake(),
 		prefix:  prefix,
