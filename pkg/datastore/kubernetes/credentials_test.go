@@ -3,10 +3,12 @@ package kubernetes
 import (
 	"encoding/base64"
 	"errors"
+	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -115,9 +117,20 @@ func TestUnusableCredentials(t *testing.T) {
 		"no token file":    {config(cluster, "tokenFile: "+missing), missing},
 		"empty token file": {config(cluster, "tokenFile: "+empty), empty},
 		"no certificate":   {config(cluster, "client-certificate: "+missing), missing},
-		"odd certificate":  {config(cluster, "client-certificate: "+s.caFile+", client-key: "+empty), s.caFile},
-		"program":          {config(cluster, "exec: {command: secret}"), "from a program"},
-		"odd server":       {config("server: 'https://user:secret@:%zz'", "token: secret"), "not a URL"},
+		"empty pair":       {config(cluster, "client-certificate: "+empty+", client-key: "+empty), empty},
+		"no key":           {config(cluster, "client-certificate: "+s.caFile), "client-key"},
+		"odd authority, inline": {
+			config(cluster+", certificate-authority-data: "+base64.StdEncoding.EncodeToString([]byte("secret")), "token: secret"),
+			"certificate authority",
+		},
+		"user twice":         {config(cluster, "token: secret-1}}, {name: u, user: {token: secret-2"), "does not parse"},
+		"two ways to log in": {config(cluster, "token: secret, username: u, password: secret"), "more than one authentication method"},
+		"odd proxy":          {config(cluster+", proxy-url: 'ftp://user:secret@192.0.2.1'", "token: secret"), "proxy-url"},
+		"odd proxy address":  {config(cluster+", proxy-url: 'http://user:secret@:%zz'", "token: secret"), "proxy-url"},
+		"later version":      {"apiVersion: v2\nkind: Config\n", "not a kubeconfig"},
+		"odd certificate":    {config(cluster, "client-certificate: "+s.caFile+", client-key: "+empty), s.caFile},
+		"program":            {config(cluster, "exec: {command: secret}"), "from a program"},
+		"odd server":         {config("server: 'https://user:secret@:%zz'", "token: secret"), "not a URL"},
 	} {
 		path := s.kubeconfig(row.text)
 		_, err := Open(s.ctx(), Options{Kubeconfig: path})
@@ -153,16 +166,24 @@ func TestWaysToLogIn(t *testing.T) {
 	inline := config(fmt.Sprintf("server: %q, certificate-authority-data: %s", s.URL, base64.StdEncoding.EncodeToString(authority)), "token: secret-1")
 	wrong := config(`server: "https://192.0.2.1:1"`, "token: secret-0")
 	for name, options := range map[string]Options{
-		"inline":            {Kubeconfig: s.kubeconfig(inline)},
-		"brackets":          {Kubeconfig: s.kubeconfig(strings.Replace(inline, host, "["+host+"]", 1))},
-		"no scheme":         {Kubeconfig: s.kubeconfig(strings.Replace(inline, "https://", "", 1))},
-		"path":              {Kubeconfig: s.kubeconfig(strings.Replace(inline, port, port+"/k8s/cluster/", 1))},
-		"not verified":      {Kubeconfig: s.kubeconfig(config(fmt.Sprintf("server: %q, insecure-skip-tls-verify: true", s.URL), "token: secret-1"))},
-		"list":              {Kubeconfig: "missing" + string(filepath.ListSeparator) + s.kubeconfig(inline) + string(filepath.ListSeparator) + s.kubeconfig(wrong)},
-		"overridden":        {Kubeconfig: s.kubeconfig(wrong), Server: s.URL, Token: "secret-1", CAFile: s.caFile},
-		"explicit":          {Server: s.URL, Token: "secret-1", CAFile: s.caFile},
-		"service account":   {ServiceAccountDir: account, ServiceHost: host, ServicePort: port},
-		"account, explicit": {ServiceAccountDir: account, Server: s.URL},
+		"inline":    {Kubeconfig: s.kubeconfig(inline)},
+		"brackets":  {Kubeconfig: s.kubeconfig(strings.Replace(inline, host, "["+host+"]", 1))},
+		"no scheme": {Kubeconfig: s.kubeconfig(strings.Replace(inline, "https://", "", 1))},
+		"path":      {Kubeconfig: s.kubeconfig(strings.Replace(inline, port, port+"/k8s/cluster/", 1))},
+		"not verified, with authority": {Kubeconfig: s.kubeconfig(config(
+			fmt.Sprintf("server: %q, insecure-skip-tls-verify: true, certificate-authority: %q", s.URL, s.caFile), "token: secret-1"))},
+		"told not to verify":  {Kubeconfig: s.kubeconfig(config(fmt.Sprintf("server: %q", s.URL), "token: secret-1")), InsecureSkipTLSVerify: true},
+		"inline wins":         {Kubeconfig: s.kubeconfig(strings.Replace(inline, "server:", "certificate-authority: missing, server:", 1))},
+		"token file wins":     {Kubeconfig: s.kubeconfig(strings.Replace(inline, "token: secret-1", fmt.Sprintf("token: secret-0, tokenFile: %q", filepath.Join(account, "token")), 1))},
+		"token, not its file": {Kubeconfig: s.kubeconfig(strings.Replace(inline, "token: secret-1", fmt.Sprintf("tokenFile: %q", filepath.Join(account, "missing")), 1)), Token: "secret-1"},
+		"another context":     {Kubeconfig: s.kubeconfig(strings.Replace(inline, "current-context: x", "current-context: z", 1)), Context: "x"},
+		"split":               {Kubeconfig: s.kubeconfig("contexts: [{name: x, context: {cluster: c, user: u}}]\ncurrent-context: x\n") + string(filepath.ListSeparator) + s.kubeconfig(inline)},
+		"not verified":        {Kubeconfig: s.kubeconfig(config(fmt.Sprintf("server: %q, insecure-skip-tls-verify: true", s.URL), "token: secret-1"))},
+		"list":                {Kubeconfig: "missing" + string(filepath.ListSeparator) + s.kubeconfig(inline) + string(filepath.ListSeparator) + s.kubeconfig(wrong)},
+		"overridden":          {Kubeconfig: s.kubeconfig(wrong), Server: s.URL, Token: "secret-1", CAFile: s.caFile},
+		"explicit":            {Server: s.URL, Token: "secret-1", CAFile: s.caFile},
+		"service account":     {ServiceAccountDir: account, ServiceHost: host, ServicePort: port},
+		"account, explicit":   {ServiceAccountDir: account, Server: s.URL},
 	} {
 		options.Group = "crd.projectcalico.org/v1"
 		store, err := Open(s.ctx(), options)
@@ -174,6 +195,42 @@ func TestWaysToLogIn(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		_ = store.Close()
+	}
+}
+
+// TestHeaders: who asks, in whose name, and by which program.
+func TestHeaders(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, func(w http.ResponseWriter, _ *http.Request) { handle(w, key.ID, "2") })
+	inline := config(fmt.Sprintf("server: %q, certificate-authority: %q", s.URL, s.caFile), "username: plugin, password: secret, as: other")
+	store := s.open(func(o *Options) { *o = Options{Kubeconfig: s.kubeconfig(inline), Group: o.Group} })
+	if _, err := store.Read(s.ctx(), datastore.Get{Key: key}); err != nil {
+		t.Fatal(err)
+	}
+	request := s.requests[0]
+	user, password, _ := request.BasicAuth()
+	if agent := request.UserAgent(); agent != "calico-cni" || user != "plugin" || password != "secret" {
+		t.Errorf("user %q, password %q, agent %q", user, password, agent)
+	}
+	if other, encoding := request.Header.Get("Impersonate-User"), request.Header.Get("Accept-Encoding"); other != "other" || encoding != "" {
+		t.Errorf("in the name of %q, encoding %q", other, encoding)
+	}
+}
+
+// TestQuiet: client-go has a log of its own, which must stay empty: standard
+// error is the runtime's log.
+func TestQuiet(t *testing.T) {
+	t.Parallel()
+	run := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^Test(UnusableCredentials|RefusedCredentials|Renewal|WaysToLogIn)$")
+	var complaints strings.Builder
+	run.Stderr = &complaints
+	if out, err := run.Output(); err != nil || !strings.Contains(string(out), "PASS") || complaints.Len() > 0 {
+		t.Errorf("%v, on standard error %q, on standard output %q", err, complaints.String(), out)
+	}
+	for _, name := range []string{"v", "logtostderr", "kubeconfig"} {
+		if flag.CommandLine.Lookup(name) != nil {
+			t.Errorf("the process has got a flag -%s", name)
+		}
 	}
 }
 
