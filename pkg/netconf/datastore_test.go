@@ -83,6 +83,8 @@ func TestDatastoreRefuses(t *testing.T) {
 		{"bad rate", `"kubernetes":{"kubeconfig":"/k"}`, map[string]string{"K8S_CLIENT_QPS": "NaN"}, []string{"variable K8S_CLIENT_QPS", `"NaN"`}},
 		{"negative rate", `"kubernetes":{"kubeconfig":"/k"},"burst":-1`, nil, []string{"key burst", `"-1"`}},
 		{"bad boolean", `"kubernetes":{"kubeconfig":"/k"}`, map[string]string{"K8S_INSECURE_SKIP_TLS_VERIFY": "jein"}, []string{"K8S_INSECURE_SKIP_TLS_VERIFY"}},
+		{"no IPAM objects, but calico-ipam", `"kubernetes":{"kubeconfig":"/k"}`, map[string]string{"CALICO_USE_POD_CIDR": "true"},
+			[]string{`"calico-ipam"`, "operation not supported", "environment variable CALICO_USE_POD_CIDR", "host-local"}},
 		{"bad boolean for all kinds", `"mtu":0`, map[string]string{"USE_POD_CIDR": "x"}, []string{"USE_POD_CIDR"}},
 		{"placeholder of the type", `"datastore_type":"__DATASTORE_TYPE__"`, map[string]string{"DATASTORE_TYPE": "etcdv3"}, []string{"datastore_type is still a placeholder"}},
 		{"placeholder that would decide", `"kubernetes":{"kubeconfig":"__KUBECONFIG_FILEPATH__"}`, nil, []string{"kubernetes.kubeconfig is still a placeholder"}},
