@@ -29,6 +29,9 @@ func openKubernetes(ctx context.Context, settings netconf.KubernetesSettings, ge
 		return Connection{}, err
 	}
 	connection := Connection{Store: store, Version: store.Version, LabelAffinities: store.LabelAffinities}
+	if !settings.RateGiven {
+		connection.Unlimit = store.Unlimit
+	}
 	connection.Credentials, connection.CredentialsEnd = store.Credentials()
 	return connection, nil
 }

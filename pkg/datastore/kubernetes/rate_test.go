@@ -60,10 +60,24 @@ func TestRateLeavesNoTime(t *testing.T) {
 	}
 }
 
+func TestUnlimit(t *testing.T) {
+	t.Parallel()
+	s := newServer(t, func(w http.ResponseWriter, _ *http.Request) { handle(w, key.ID, "2") })
+	store := s.open(rated(0.001, 1))
+	store.Unlimit()
+	for range 20 {
+		if _, err := store.Read(s.ctx(), datastore.Get{Key: key}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestRateOfOneStore: repeated requests count, and another store's do not.
 func TestRateOfOneStore(t *testing.T) {
 	t.Parallel()
-	s := newServer(t, func(w http.ResponseWriter, _ *http.Request) { refuse(w, http.StatusInternalServerError, "InternalError", "no", nil) })
+	s := newServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, http.StatusInternalServerError, "InternalError", "no", nil)
+	})
 	for _, want := range []int{1, 2} {
 		if _, err := s.open(rated(0.001, 1)).Read(s.ctx(), datastore.Get{Key: key}); err == nil || !strings.Contains(err.Error(), "raise qps") {
 			t.Errorf("failed with %v", err)
