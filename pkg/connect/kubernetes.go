@@ -29,6 +29,9 @@ func openKubernetes(ctx context.Context, settings netconf.KubernetesSettings, ge
 		return Connection{}, err
 	}
 	connection := Connection{Store: store, Version: store.Version, LabelAffinities: store.LabelAffinities}
+	if !settings.RateGiven {
+		connection.Unlimit = store.Unlimit
+	}
 	connection.Credentials, connection.CredentialsEnd = store.Credentials()
 	return connection, nil
 }
@@ -38,8 +41,9 @@ func optionsOf(settings netconf.KubernetesSettings, getenv func(string) string) 
 		Kubeconfig: settings.Kubeconfig, Context: settings.Context, Server: settings.APIRoot, Token: string(settings.Token),
 		CertFile: settings.CertFile, KeyFile: settings.KeyFile, CAFile: settings.CAFile,
 		InsecureSkipTLSVerify: settings.InsecureSkipTLSVerify,
-		ServiceAccountDir:     settings.ServiceAccountDir,
-		ServiceHost:           getenv("KUBERNETES_SERVICE_HOST"), ServicePort: getenv("KUBERNETES_SERVICE_PORT"),
+		QPS:                   settings.QPS, Burst: settings.Burst,
+		ServiceAccountDir: settings.ServiceAccountDir,
+		ServiceHost:       getenv("KUBERNETES_SERVICE_HOST"), ServicePort: getenv("KUBERNETES_SERVICE_PORT"),
 		Group: kubernetes.GroupNamed(settings.APIGroup),
 	}
 }

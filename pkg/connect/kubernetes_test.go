@@ -118,6 +118,52 @@ func TestOpenKubernetes(t *testing.T) {
 	}
 }
 
+// TestUnlimit: only the usual limits may be lifted, and a person's command has
+// none of them.
+func TestUnlimit(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		members string
+		env     string
+		lifted  bool
+	}{
+		"the usual limits":   {"", "", true},
+		"a configured rate":  {`,"qps":7`, "", false},
+		"a configured burst": {`,"burst":1`, "", false},
+		"of the environment": {"", "K8S_CLIENT_BURST=1", false},
+	} {
+		server := newAPIServer(t, map[string]string{namespacePath: namespaceJSON})
+		conf := parse(t, fmt.Sprintf(`,"datastore_type":"kubernetes","calico_api_group":"x","kubernetes":{"k8s_api_root":%q}`, server.URL)+test.members)
+		for _, open := range []Opener{Open(environment(test.env)), Inspect(environment(test.env))} {
+			connection, err := open(deadline(t), conf, "n1")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (connection.Unlimit != nil) != test.lifted {
+				t.Errorf("%s: may be lifted: %v, want %v", name, connection.Unlimit != nil, test.lifted)
+			}
+			namespaceOf(t, connection.Store)
+			_ = connection.Store.Close()
+		}
+	}
+}
+
+// TestInspectIsUnlimited: more than the usual burst in no time.
+func TestInspectIsUnlimited(t *testing.T) {
+	t.Parallel()
+	server := newAPIServer(t, map[string]string{namespacePath: namespaceJSON})
+	conf := parse(t, fmt.Sprintf(`,"datastore_type":"kubernetes","calico_api_group":"x","kubernetes":{"k8s_api_root":%q}`, server.URL))
+	connection, err := Inspect(environment())(deadline(t), conf, "n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connection.Store.Close()
+	// At the usual rate the last of these would be sent after 40 s.
+	for range 300 {
+		namespaceOf(t, connection.Store)
+	}
+}
+
 func TestOpenKubernetesInVain(t *testing.T) {
 	t.Parallel()
 	missing := filepath.Join(t.TempDir(), "kubeconfig")

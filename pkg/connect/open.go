@@ -27,6 +27,9 @@ type Connection struct {
 	// LabelAffinities gives affinities that an old release wrote the labels by
 	// which their host finds them; nil if the datastore needs none.
 	LabelAffinities func(ctx context.Context, host string) (int, error)
+	// Unlimit is for what grows with the content of the datastore: it ends the
+	// client's limits if nobody has set any. It is nil if there are none.
+	Unlimit func()
 	// Credentials names the file that the credentials come from and
 	// CredentialsEnd is when they end; zero: they do not, or there are none.
 	Credentials    string
@@ -45,7 +48,16 @@ func Open(getenv func(string) string) Opener { return opener(getenv, openEmbedde
 
 // Inspect returns an Opener that makes nothing: an embedded datastore must
 // exist.
-func Inspect(getenv func(string) string) Opener { return opener(getenv, inspectEmbedded) }
+func Inspect(getenv func(string) string) Opener {
+	open := opener(getenv, inspectEmbedded)
+	return func(ctx context.Context, conf *netconf.Config, node string) (Connection, error) {
+		connection, err := open(ctx, conf, node)
+		if err == nil && connection.Unlimit != nil {
+			connection.Unlimit()
+		}
+		return connection, err
+	}
+}
 
 func opener(getenv func(string) string, file func(context.Context, netconf.EmbeddedSettings, string) (Connection, error)) Opener {
 	return func(ctx context.Context, conf *netconf.Config, node string) (Connection, error) {

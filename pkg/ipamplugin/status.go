@@ -28,8 +28,11 @@ func (p *Plugin) Status(ctx context.Context, call *invocation.Call) (err error) 
 	if err := s.Connect(ctx); err != nil {
 		return NotAvailable(err)
 	}
-	if _, err := s.Store.Read(ctx, p.StatusQueries()...); err != nil {
-		return NotAvailable(err)
+	// In one process the network plugin has just had an answer.
+	if p.Shared == nil {
+		if _, err := s.Store.Read(ctx, datastore.Get{Key: model.IPAMConfigKey{}}); err != nil {
+			return NotAvailable(err)
+		}
 	}
 	if err := s.CheckCredentials(); err != nil {
 		return err
@@ -38,11 +41,6 @@ func (p *Plugin) Status(ctx context.Context, call *invocation.Call) (err error) 
 		return nil
 	}
 	return s.probe(ctx)
-}
-
-// StatusQueries is what Status reads first; see AddQueries.
-func (p *Plugin) StatusQueries() []datastore.Query {
-	return []datastore.Query{datastore.Get{Key: model.IPAMConfigKey{}}}
 }
 
 // probe asks what an ADD would meet. Exhaustion is reported only on demand: in

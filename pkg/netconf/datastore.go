@@ -71,8 +71,21 @@ func Datastore(conf *Config, getenv func(string) string, fileExists func(string)
 	if err != nil {
 		return DatastoreChoice{}, err
 	}
-	choice.UsePodCIDR, err = s.boolean("USE_POD_CIDR")
-	return choice, err
+	if choice.UsePodCIDR, err = s.boolean("USE_POD_CIDR"); err != nil {
+		return DatastoreChoice{}, err
+	}
+	return choice, s.refusePodCIDR(choice)
+}
+
+// refusePodCIDR: pods that have addresses of their node's podCIDR have none of
+// IPAM, whose objects such a cluster does not hold (datastore contract 1.2).
+func (s settings) refusePodCIDR(choice DatastoreChoice) error {
+	if !choice.UsePodCIDR || choice.Kind != KubernetesAPI || s.conf.IPAM.Type != IPAMCalico {
+		return nil
+	}
+	return cnierr.New(cnierr.InvalidConfiguration,
+		"IPAM plugin %q: operation not supported, because %s is true and addresses come from the nodes' podCIDR: set ipam.type to \"host-local\" with the subnet \"usePodCidr\", or unset the variable",
+		IPAMCalico, describeKey(s.variable("USE_POD_CIDR").key))
 }
 
 // kind decides without reaching for any of the datastores.

@@ -83,6 +83,8 @@ func TestDatastoreRefuses(t *testing.T) {
 		{"bad rate", `"kubernetes":{"kubeconfig":"/k"}`, map[string]string{"K8S_CLIENT_QPS": "NaN"}, []string{"variable K8S_CLIENT_QPS", `"NaN"`}},
 		{"negative rate", `"kubernetes":{"kubeconfig":"/k"},"burst":-1`, nil, []string{"key burst", `"-1"`}},
 		{"bad boolean", `"kubernetes":{"kubeconfig":"/k"}`, map[string]string{"K8S_INSECURE_SKIP_TLS_VERIFY": "jein"}, []string{"K8S_INSECURE_SKIP_TLS_VERIFY"}},
+		{"no IPAM objects, but calico-ipam", `"kubernetes":{"kubeconfig":"/k"}`, map[string]string{"CALICO_USE_POD_CIDR": "true"},
+			[]string{`"calico-ipam"`, "operation not supported", "environment variable CALICO_USE_POD_CIDR", "host-local"}},
 		{"bad boolean for all kinds", `"mtu":0`, map[string]string{"USE_POD_CIDR": "x"}, []string{"USE_POD_CIDR"}},
 		{"placeholder of the type", `"datastore_type":"__DATASTORE_TYPE__"`, map[string]string{"DATASTORE_TYPE": "etcdv3"}, []string{"datastore_type is still a placeholder"}},
 		{"placeholder that would decide", `"kubernetes":{"kubeconfig":"__KUBECONFIG_FILEPATH__"}`, nil, []string{"kubernetes.kubeconfig is still a placeholder"}},
@@ -169,10 +171,10 @@ func TestKubernetesSettings(t *testing.T) {
 		{"environment only", `"kubernetes":{"kubeconfig":"/k"}`,
 			map[string]string{"K8S_API_TOKEN": "t", "K8S_CERT_FILE": "c", "K8S_KEY_FILE": "k", "K8S_CA_FILE": "a", "K8S_CURRENT_CONTEXT": "x",
 				"K8S_INSECURE_SKIP_TLS_VERIFY": "1", "K8S_CLIENT_QPS": "2.5", "K8S_CLIENT_BURST": "7"},
-			KubernetesSettings{Kubeconfig: "/k", Token: "t", CertFile: "c", KeyFile: "k", CAFile: "a", Context: "x", InsecureSkipTLSVerify: true, QPS: 2.5, Burst: 7}},
+			KubernetesSettings{Kubeconfig: "/k", Token: "t", CertFile: "c", KeyFile: "k", CAFile: "a", Context: "x", InsecureSkipTLSVerify: true, QPS: 2.5, Burst: 7, RateGiven: true}},
 		{"rates and token of the configuration", `"kubernetes":{"kubeconfig":"/k"},"qps":20,"burst":30,"policy":{"k8s_auth_token":"conf","k8s_client_key":"plain only"}`,
 			map[string]string{"K8S_CLIENT_QPS": "2.5", "K8S_API_TOKEN": "env"},
-			KubernetesSettings{Kubeconfig: "/k", Token: "conf", QPS: 20, Burst: 30}},
+			KubernetesSettings{Kubeconfig: "/k", Token: "conf", QPS: 20, Burst: 30, RateGiven: true}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -23,8 +23,10 @@ type KubernetesSettings struct {
 	// then there is no kubeconfig.
 	ServiceAccountDir string
 
-	QPS   float32
-	Burst int
+	// QPS and Burst are the defaults unless RateGiven.
+	QPS       float32
+	Burst     int
+	RateGiven bool
 	// APIGroup is empty if the server must be asked.
 	APIGroup string
 }
@@ -73,7 +75,7 @@ func (s settings) kubernetes() (KubernetesSettings, error) {
 	if out.InsecureSkipTLSVerify, err = s.boolean("K8S_INSECURE_SKIP_TLS_VERIFY"); err != nil {
 		return KubernetesSettings{}, err
 	}
-	if out.QPS, out.Burst, err = s.rates(); err != nil {
+	if out.QPS, out.Burst, out.RateGiven, err = s.rates(); err != nil {
 		return KubernetesSettings{}, err
 	}
 	return s.locate(out)

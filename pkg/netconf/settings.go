@@ -54,23 +54,24 @@ func (s settings) boolean(name string) (bool, error) {
 const maxRate = 1_000_000
 
 // rates are the client's limits; 0 means the default.
-func (s settings) rates() (qps float32, burst int, err error) {
+func (s settings) rates() (qps float32, burst int, given bool, err error) {
 	queries, err := s.number(s.conf.QPS, "qps", "K8S_CLIENT_QPS")
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, false, err
 	}
 	bursts, err := s.number(s.conf.Burst, "burst", "K8S_CLIENT_BURST")
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, false, err
 	}
 	qps, burst = float32(queries), int(bursts)
+	given = qps != 0 || burst != 0
 	if qps == 0 {
 		qps = defaultQPS
 	}
 	if burst == 0 {
 		burst = defaultBurst
 	}
-	return qps, burst, nil
+	return qps, burst, given, nil
 }
 
 func (s settings) number(configured int, key, variable string) (float64, error) {

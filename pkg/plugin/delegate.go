@@ -81,8 +81,6 @@ func (o ownIPAM) queries(call *invocation.Call) []datastore.Query {
 		return plugin.AddQueries(call)
 	case invocation.Del:
 		return plugin.DelQueries(call)
-	case invocation.Status:
-		return plugin.StatusQueries()
 	}
 	return nil
 }

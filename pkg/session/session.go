@@ -172,6 +172,9 @@ func (s *Session) Connect(ctx context.Context) error {
 	}
 	s.Store, s.Embedded, s.API, s.labelAffinities = connection.Store, connection.Embedded, connection.API, connection.LabelAffinities
 	s.credentials, s.credentialsEnd = connection.Credentials, connection.CredentialsEnd
+	if s.Call.Verb == invocation.GC && connection.Unlimit != nil {
+		connection.Unlimit()
+	}
 	s.ends = append(s.ends, func() {
 		if err := connection.Store.Close(); err != nil {
 			s.Log.Warn("closing the datastore", "error", err)

@@ -1,11 +1,16 @@
 package session
 
 import (
+	"context"
+	"io"
 	"strings"
 	"testing"
 
 	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/connect"
+	"calico-cni/pkg/datastore/memory"
 	"calico-cni/pkg/invocation"
+	"calico-cni/pkg/netconf"
 )
 
 // TestJoin: one process reads a call once, but never takes another call for it.
@@ -50,6 +55,30 @@ func TestJoin(t *testing.T) {
 	broken.Stdin = []byte("{")
 	if _, err := Join(outer, &broken, nil); err == nil {
 		t.Error("a broken configuration was joined")
+	}
+}
+
+// TestUnlimit: the work of GC grows with what containers left behind.
+func TestUnlimit(t *testing.T) {
+	t.Parallel()
+	for _, verb := range []invocation.Verb{invocation.Add, invocation.Del, invocation.Check, invocation.Status, invocation.GC} {
+		lifted := false
+		env := Environment{Getenv: func(string) string { return "" }, Stderr: io.Discard,
+			Open: func(context.Context, *netconf.Config, string) (connect.Connection, error) {
+				return connect.Connection{Store: memory.New(memory.Options{}), Unlimit: func() { lifted = true }}, nil
+			}}
+		call := invocation.Call{Verb: verb, Stdin: []byte(`{"cniVersion":"1.1.0","name":"net","type":"calico","nodename":"n1","ipam":{"type":"calico-ipam"}}`)}
+		s, err := Begin(env, "calico", &call)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Connect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.End(&err)
+		if lifted != (verb == invocation.GC) {
+			t.Errorf("%s: limits lifted: %v", verb, lifted)
+		}
 	}
 }
 

@@ -199,20 +199,3 @@ func TestPodDelConflicts(t *testing.T) {
 		})
 	}
 }
-
-// TestPodCost is the promise of round trips, of both plugins together.
-func TestPodCost(t *testing.T) {
-	groups(t, func(t *testing.T, e *env) {
-		h, p := newCluster(e)
-		// The first ADD after the boot of the host looks for old affinities too.
-		h.mustRun(p, h.call(invocation.Add, "first", h.policy()))
-		e.proxy.Latency = latency
-		e.wantCost("ADD", 5, 13, func() { h.mustRun(p, h.call(invocation.Add, "c1", h.policy())) })
-		e.wantCost("DEL", 5, 9, func() { h.mustRun(p, h.call(invocation.Del, "c1", h.policy())) })
-		e.wantCost("STATUS", 1, 2, func() { h.mustRun(p, h.call(invocation.Status, "", h.policy())) })
-		e.proxy.Latency = 0
-		e.assign(e.open(), "worker-b", "fill", 63)
-		e.proxy.Latency = latency
-		e.wantCost("ADD that claims", 7, 19, func() { h.mustRun(p, h.call(invocation.Add, "c2", h.policy())) })
-	})
-}

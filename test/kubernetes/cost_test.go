@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"calico-cni/pkg/datastore"
+	"calico-cni/pkg/invocation"
 	"calico-cni/pkg/model"
 	"calico-cni/test/kubetest"
 )
@@ -58,6 +59,47 @@ func TestCost(t *testing.T) {
 	})
 }
 
+// TestPodCost is the promise of round trips, of both plugins in one process. It
+// does not grow with the cluster.
+func TestPodCost(t *testing.T) {
+	groups(t, func(t *testing.T, e *env) {
+		for _, others := range []int{0, 200} {
+			t.Run(fmt.Sprint(others, " others"), func(t *testing.T) { newEnv(t, e.group).podCost(others) })
+		}
+	})
+}
+
+func (e *env) podCost(others int) {
+	h, p := newCluster(e)
+	e.crowd(others)
+	if e.group == model.GroupV1 {
+		e.unready() // there no pool has a finalizer
+	}
+	add := func(id string) func() {
+		return func() { h.mustRun(p, h.call(invocation.Add, id, h.policy())) }
+	}
+	// The first ADD after the boot of the host looks for old affinities, and for
+	// leftovers in the pool.
+	add("first")()
+	fill := func(handle string) {
+		e.proxy.Latency = 0
+		e.assign(e.open(), "worker-b", handle, 63)
+		e.proxy.Latency = latency
+	}
+	e.proxy.Latency = latency
+	e.wantCost("ADD", 5, 13, add("c1"))
+	e.wantCost("DEL", 5, 9, func() { h.mustRun(p, h.call(invocation.Del, "c1", h.policy())) })
+	e.wantCost("STATUS", 1, 1, func() { h.mustRun(p, h.call(invocation.Status, "", h.policy())) })
+	fill("full")
+	e.wantCost("ADD that claims", 7, 19, add("c2"))
+	e.wantCost("ADD with a second block", 5, 14, add("c3"))
+	// The first batch is that of the configuration. What a pod does without
+	// costs nothing more; what it wants beside has to be read then.
+	e.annotate(map[string]any{"ipFamilies": `["IPv4"]`})
+	dual := h.policy("ipam", map[string]any{"type": "calico-ipam", "assign_ipv6": "true"})
+	e.wantCost("ADD of a pod that wants one family of two", 5, 15, func() { h.mustRun(p, h.call(invocation.Add, "c4", dual)) })
+}
+
 // crowd adds other hosts' blocks and affinities, nodes and pools, away from
 // where worker-b looks first.
 func (e *env) crowd(count int) {
@@ -65,6 +107,7 @@ func (e *env) crowd(count int) {
 	var step datastore.Step
 	for i := range count {
 		host := fmt.Sprint("node-", i)
+		cluster.Admin().Do(e, "POST", "/api/v1/nodes", map[string]any{"metadata": map[string]any{"name": host}})
 		cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 77, byte(i / 4), byte(i % 4 * 64)}), 26)
 		block := model.NewBlock(cidr, "host:"+host, time.Now(), nil)
 		pool := &model.IPPool{Metadata: model.Metadata{Name: fmt.Sprint("z-", i)}, RawCIDR: fmt.Sprintf("10.78.%d.0/24", i)}

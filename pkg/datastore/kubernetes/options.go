@@ -21,6 +21,11 @@ type Options struct {
 
 	InsecureSkipTLSVerify bool
 
+	// QPS is how many requests a second this client sends at most, once it has
+	// sent Burst; 0: as many as it can.
+	QPS   float32
+	Burst int
+
 	// ServiceAccountDir holds the token and the authority of the pod's own
 	// account; it is used if there is no kubeconfig. ServiceHost and
 	// ServicePort say where the server is, unless Server does.

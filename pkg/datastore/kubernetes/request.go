@@ -140,6 +140,9 @@ func (f *sending) renew(answer reply) error {
 // attempt sends the request once. sent tells whether any of it left this
 // process; if not, the server cannot have acted on it.
 func (f *sending) attempt(ctx context.Context) (_ reply, sent bool, err error) {
+	if err := f.store.rate.wait(ctx); err != nil {
+		return reply{}, false, err
+	}
 	select {
 	case f.store.slots <- struct{}{}:
 		defer func() { <-f.store.slots }()

@@ -23,6 +23,7 @@ type Store struct {
 	groups  groupChoice
 	kept    *keepsake
 	prefix  string
+	rate    limiter
 	// slots has room for what may be in flight.
 	slots chan struct{}
 }
@@ -45,6 +46,7 @@ func Open(_ context.Context, options Options) (*Store, error) {
 		groups:  groupChoice{group: options.Group},
 		kept:    newKeepsake(),
 		prefix:  prefix,
+		rate:    newLimiter(options),
 		slots:   make(chan struct{}, inFlight),
 	}, nil
 }
