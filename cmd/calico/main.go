@@ -11,6 +11,7 @@ import (
 
 	"calico-cni/pkg/build"
 	"calico-cni/pkg/entry"
+	"calico-cni/pkg/installer"
 	"calico-cni/pkg/invocation"
 	"calico-cni/pkg/ipamplugin"
 	"calico-cni/pkg/plugin"
@@ -25,12 +26,16 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) int {
-	role, err := entry.Role(args[0], entry.Network, entry.IPAM)
-	if err != nil {
+	role, err := entry.Role(args[0], entry.Network, entry.IPAM, entry.Install)
+	switch {
+	case err != nil:
 		return invocation.Fail(entry.Process(entry.Network), nil, err)
-	}
-	if role == entry.IPAM {
+	case role == entry.IPAM:
 		return entry.RunIPAM(ctx, args[1:])
+	case role == entry.Install:
+		return install(ctx, args[1:])
+	case len(args) > 1 && args[1] == entry.Install:
+		return install(ctx, args[2:])
 	}
 	process := entry.Process(role)
 	flags, err := entry.ParseFlags(role, args[1:])
@@ -46,6 +51,10 @@ func run(ctx context.Context, args []string) int {
 		return testConnection(ctx, process)
 	}
 	return entry.Serve(ctx, process, network())
+}
+
+func install(ctx context.Context, args []string) int {
+	return installer.Main(ctx, installer.Process{Args: args, Getenv: os.Getenv, Stderr: os.Stderr, GOOS: runtime.GOOS})
 }
 
 func testConnection(ctx context.Context, process invocation.Process) int {

@@ -26,6 +26,9 @@ import (
 const (
 	Network = "calico"
 	IPAM    = "calico-ipam"
+	// Install is the name of the network plugin's executable in an image, where
+	// it installs the plugins; elsewhere that is its command of this name.
+	Install = "install"
 )
 
 // Role is the executable's name without folder and ".exe". Any other name than

@@ -88,8 +88,11 @@ func (f *sending) notFound(answer reply, details status) error {
 		return &stale{datastore.ErrNotFound, answer.err()}
 	}
 	return f.failure(datastore.Unreachable, fmt.Errorf(
-		"the server does not know the resource %s: is its CustomResourceDefinition installed? (%w)", f.resource, answer.err()))
+		"%w %s: is its CustomResourceDefinition installed? (%w)", errUnknownResource, f.resource, answer.err()))
 }
+
+// errUnknownResource: no object is missing, but the kind of objects.
+var errUnknownResource = errors.New("the server does not know the resource")
 
 func conflictKind(details status) error {
 	switch {

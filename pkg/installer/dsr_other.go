@@ -1,0 +1,5 @@
+//go:build !windows
+
+package installer
+
+func hasDSR() bool { return false }
