@@ -31,6 +31,7 @@ func inspect(text []byte) (conflist, error) {
 	}
 	plugins := []json.RawMessage{text}
 	if given, isList := members["plugins"]; isList {
+		plugins = nil // a decoder would write into the text
 		if err := json.Unmarshal(given, &plugins); err != nil || len(plugins) == 0 {
 			return conflist{}, errors.New(`key "plugins": want a list of at least one plugin`)
 		}

@@ -90,12 +90,14 @@ func (e *environment) bareNumber(name string, otherwise, most int) value {
 	return bare(strconv.Itoa(e.number(name, otherwise, 0, most)))
 }
 
-// Backends of the data plane on Windows, and what their other names mean.
-var modes = map[string]string{"vxlan": "vxlan", "windows-bgp": "windows-bgp", "bird": "windows-bgp", "bgp": "windows-bgp"}
-
 func (v values) addWindows(e *environment, host Host) {
-	backend := e.choice("CALICO_NETWORKING_BACKEND", "vxlan", "windows-bgp", "bird", "bgp", "none")
-	mode := modes[backend]
+	mode := e.choice("CALICO_NETWORKING_BACKEND", "vxlan", "windows-bgp", "bird", "bgp", "none")
+	switch mode {
+	case "bird", "bgp":
+		mode = "windows-bgp"
+	case "none":
+		mode = ""
+	}
 	ipam := e.text("CNI_IPAM_TYPE", "calico-ipam")
 	if mode == "vxlan" && ipam != "calico-ipam" {
 		e.wrong("CNI_IPAM_TYPE", "%q does not work with the networking backend vxlan: use calico-ipam, or set CALICO_NETWORKING_BACKEND to windows-bgp", ipam)
