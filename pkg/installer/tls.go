@@ -46,6 +46,9 @@ func (a assets) write(directory string) error {
 	if err := os.MkdirAll(directory, 0o700); err != nil {
 		return fmt.Errorf("making the folder of TLS files: %w", err)
 	}
+	if err := setMode(directory, 0o700); err != nil {
+		return err
+	}
 	for name, content := range a {
 		if err := writeFile(filepath.Join(directory, name), 0o600, content); err != nil {
 			return fmt.Errorf("installing the TLS files for etcd: %w", err)
