@@ -14,6 +14,14 @@ var Numbers = map[string]uintptr{
 	"flock":     unix.SYS_FLOCK,
 	"pwrite64":  unix.SYS_PWRITE64,
 	"ftruncate": unix.SYS_FTRUNCATE,
+	"openat":    unix.SYS_OPENAT,
+	"write":     unix.SYS_WRITE,
+	"fchmod":    unix.SYS_FCHMOD,
+	"fsync":     unix.SYS_FSYNC,
+	"renameat":  unix.SYS_RENAMEAT,
+	"unlinkat":  unix.SYS_UNLINKAT,
+
+	"copy_file_range": unix.SYS_COPY_FILE_RANGE,
 }
 
 // Offsets in struct seccomp_data.
