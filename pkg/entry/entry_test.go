@@ -61,6 +61,8 @@ func TestRole(t *testing.T) {
 	}{
 		{"Network/1 network plugin", "/opt/cni/bin/calico", []string{Network, IPAM}, Network},
 		{"Network/1 IPAM plugin by the same executable", "/opt/cni/bin/calico-ipam", []string{Network, IPAM}, IPAM},
+		{"Network/1 installer of an image", "/opt/cni/bin/install", []string{Network, IPAM, Install}, Install},
+		{"Network/1 installer by an executable that is none", "/opt/cni/bin/install", []string{IPAM}, ""},
 		{"Network/1 Windows", "calico-ipam.exe", []string{IPAM}, IPAM},
 		{"Network/1 another name", "/opt/cni/bin/bridge", []string{Network, IPAM}, ""},
 		{"Network/1 a role that the executable cannot serve", "/opt/cni/bin/calico", []string{IPAM}, ""},

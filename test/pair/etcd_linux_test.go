@@ -231,13 +231,3 @@ func TestEtcdAway(t *testing.T) {
 		h.nothingLeft(t)
 	})
 }
-
-func TestTemplateEtcd(t *testing.T) {
-	t.Parallel()
-	h, conf := newEtcdHost(t, etcdtest.Options{}, cluster(pool4))
-	rendered := fromTemplate(t, map[string]string{"DATASTORE_TYPE": "etcdv3", "ETCD_ENDPOINTS": conf["etcd_endpoints"].(string)})
-	p := newPod(t, "container", "")
-	h.reaches(t, h.add(t, p, rendered).addresses()[0])
-	h.del(t, p, rendered)
-	h.nothingLeft(t)
-}

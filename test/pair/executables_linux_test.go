@@ -24,6 +24,7 @@ var tools = []string{
 	"github.com/containernetworking/plugins/plugins/ipam/host-local",
 	"github.com/containernetworking/plugins/plugins/ipam/static",
 	"github.com/containernetworking/plugins/plugins/main/loopback",
+	"github.com/containernetworking/plugins/plugins/meta/portmap",
 	"github.com/containernetworking/plugins/plugins/meta/tuning",
 }
 
@@ -60,7 +61,11 @@ var built = sync.OnceValues(func() (folders, error) {
 		return folders{}, err
 	}
 	f := folders{pair: bin, tools: scratch}
+	// A module of its own, on purpose of another version of the protocol's library.
+	older := exec.Command("go", "build", "-o", scratch+"/", ".")
+	older.Dir = filepath.Join(repository, "test/tools/gocni")
 	for _, command := range []*exec.Cmd{
+		older,
 		exec.Command(filepath.Join(repository, "scripts/build"), bin),
 		exec.Command("go", append([]string{"build", "-o", scratch + "/"}, tools...)...),
 	} {
