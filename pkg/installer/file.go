@@ -122,7 +122,11 @@ func setMode(path string, mode fs.FileMode) error {
 	if !setsMode {
 		return nil
 	}
-	if err := os.Chmod(path, mode); err != nil {
+	info, err := os.Stat(path)
+	if err == nil && info.Mode().Perm() != mode {
+		err = os.Chmod(path, mode)
+	}
+	if err != nil {
 		return fmt.Errorf("setting the mode of %s: %w", path, err)
 	}
 	return nil

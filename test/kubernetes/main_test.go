@@ -61,7 +61,7 @@ type env struct {
 func newEnv(t *testing.T, group model.APIGroup) *env {
 	t.Helper()
 	e := &env{T: t, group: group, proxy: cluster.NewProxy(t)}
-	e.token = cluster.AccountToken(t, "kube-system", "calico-cni")
+	e.token = cluster.AccountToken(t, "kube-system", "calico-cni-plugin")
 	e.wipe()
 	t.Cleanup(func() {
 		for _, exchange := range e.proxy.Exchanges() {

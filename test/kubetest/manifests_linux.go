@@ -21,6 +21,8 @@ var collections = map[string]string{
 	"ServiceAccount":           "/api/v1/namespaces/%s/serviceaccounts",
 	"ConfigMap":                "/api/v1/namespaces/%s/configmaps",
 	"DaemonSet":                "/apis/apps/v1/namespaces/%s/daemonsets",
+	"Role":                     "/apis/rbac.authorization.k8s.io/v1/namespaces/%s/roles",
+	"RoleBinding":              "/apis/rbac.authorization.k8s.io/v1/namespaces/%s/rolebindings",
 	"ClusterRole":              "/apis/rbac.authorization.k8s.io/v1/clusterroles",
 	"ClusterRoleBinding":       "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
 	"CustomResourceDefinition": "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
@@ -28,7 +30,27 @@ var collections = map[string]string{
 
 // Apply creates the objects of a manifest of the module, as they are, and
 // waits until the kinds that they define are served.
-func (c *Cluster) Apply(manifest string) error {
+func (c *Cluster) Apply(manifest string) error { return each(manifest, c.create) }
+
+// Check asks the server whether it would take the objects of a manifest, each
+// member of which it must know. Nothing is stored.
+func (c *Cluster) Check(manifest string) error {
+	return each(manifest, func(object map[string]any) error {
+		path, err := collection(object)
+		if err != nil {
+			return err
+		}
+		_, err = c.admin.Try(http.MethodPost, path+"?dryRun=All&fieldValidation=Strict", object)
+		var answer *AnswerError
+		if errors.As(err, &answer) && answer.Status == http.StatusConflict {
+			return nil // it exists, and was validated before
+		}
+		return err
+	})
+}
+
+// each calls do for the objects of a manifest of the module, until it fails.
+func each(manifest string, do func(object map[string]any) error) error {
 	root, err := Root()
 	if err != nil {
 		return err
@@ -47,23 +69,34 @@ func (c *Cluster) Apply(manifest string) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", manifest, err)
 		}
-		if err := c.create(object); err != nil {
+		if err := do(object); err != nil {
 			return fmt.Errorf("%s: %w", manifest, err)
 		}
 	}
 }
 
+// collection is the path under which an object is created.
+func collection(object map[string]any) (string, error) {
+	kind, _ := object["kind"].(string)
+	path, ok := collections[kind]
+	if !ok {
+		return "", fmt.Errorf("where to create a %q is not known", kind)
+	}
+	if strings.Contains(path, "%s") {
+		metadata, _ := object["metadata"].(map[string]any)
+		path = fmt.Sprintf(path, metadata["namespace"])
+	}
+	return path, nil
+}
+
 func (c *Cluster) create(object map[string]any) error {
 	kind, _ := object["kind"].(string)
 	metadata, _ := object["metadata"].(map[string]any)
-	path, ok := collections[kind]
-	if !ok {
-		return fmt.Errorf("where to create a %q is not known", kind)
+	path, err := collection(object)
+	if err != nil {
+		return err
 	}
-	if strings.Contains(path, "%s") {
-		path = fmt.Sprintf(path, metadata["namespace"])
-	}
-	_, err := c.admin.Try(http.MethodPost, path, object)
+	_, err = c.admin.Try(http.MethodPost, path, object)
 	var answer *AnswerError
 	if errors.As(err, &answer) && answer.Status == http.StatusConflict {
 		err = nil // it exists

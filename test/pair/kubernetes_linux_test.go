@@ -61,7 +61,7 @@ func kubernetesScene(t *testing.T, c *kubetest.Cluster) (*scene, *kubetest.Proxy
 	h.setSysctl(t, "/proc/sys/net/ipv6/conf/all/forwarding", "1")
 	h.read = func(t *testing.T) objects { return kubernetesObjects(t, c) }
 	proxy := c.NewProxy(t)
-	kubeconfig := kubetest.Kubeconfig(t, h.proxied(t, proxy.URL), proxy.CAFile, c.AccountToken(t, "kube-system", "calico-cni"))
+	kubeconfig := kubetest.Kubeconfig(t, h.proxied(t, proxy.URL), proxy.CAFile, c.AccountToken(t, "kube-system", "calico-cni-plugin"))
 	conf := newConfig().without("pools").with("datastore_type", "kubernetes").with("calico_api_group", "crd.projectcalico.org/v1").
 		with("kubernetes.kubeconfig", kubeconfig).with("policy.type", "k8s")
 	return &scene{host: h, identity: identities[1], c: conf}, proxy
@@ -245,7 +245,7 @@ func TestKubernetesWithEtcd(t *testing.T) {
 	}})
 	h, conf := newEtcdHost(t, etcdtest.Options{}, cluster(pool4, pool6))
 	conf = conf.with("policy.type", "k8s").with("feature_control.floating_ips", true).
-		with("kubernetes.kubeconfig", kubetest.Kubeconfig(t, h.proxied(t, proxy.URL), proxy.CAFile, c.AccountToken(t, "kube-system", "calico-cni")))
+		with("kubernetes.kubeconfig", kubetest.Kubeconfig(t, h.proxied(t, proxy.URL), proxy.CAFile, c.AccountToken(t, "kube-system", "calico-cni-plugin")))
 	if o := h.run(t, call{args: []string{"-t"}, stdin: conf.json(t)}); o.status != 0 || o.stdout != "" {
 		t.Errorf("Network/53: -t: status %d, %s", o.status, o.stdout)
 	}
