@@ -30,6 +30,11 @@ func newRelay(t *testing.T) *relay {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return relayFrom(t, listener)
+}
+
+func relayFrom(t *testing.T, listener net.Listener) *relay {
+	t.Helper()
 	r := &relay{listener: listener, frozen: map[net.Conn]bool{}}
 	var accepting sync.WaitGroup
 	accepting.Go(func() {

@@ -77,22 +77,34 @@ func newInstallerNode(t *testing.T) *installerNode {
 			t.Fatal(err)
 		}
 	}
-	n := &installerNode{T: t, host: t.TempDir(), account: t.TempDir(), image: filepath.Join(t.TempDir(), "image")}
-	object := cluster.Admin().Do(t, "GET", "/apis/apps/v1/namespaces/kube-system/daemonsets/calico-cni", nil)
-	text, err := json.Marshal(object)
-	if err == nil {
-		err = json.Unmarshal(text, &n.set)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	n := emptyNode(t, filepath.Join(t.TempDir(), "image"))
 	build := exec.Command("scripts/image", n.image, "bin")
 	build.Dir = repository
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	n.project(cluster.AccountToken(t, "kube-system", n.set.Spec.Template.Spec.ServiceAccountName))
+	n.look()
 	return n
+}
+
+func emptyNode(t *testing.T, image string) *installerNode {
+	t.Helper()
+	return &installerNode{T: t, host: t.TempDir(), account: t.TempDir(), image: image}
+}
+
+// look reads what the API server says now.
+func (n *installerNode) look() {
+	n.Helper()
+	object := cluster.Admin().Do(n, "GET", "/apis/apps/v1/namespaces/kube-system/daemonsets/calico-cni", nil)
+	text, err := json.Marshal(object)
+	n.set = daemonSet{}
+	if err == nil {
+		err = json.Unmarshal(text, &n.set)
+	}
+	if err != nil {
+		n.Fatal(err)
+	}
+	n.project(cluster.AccountToken(n, "kube-system", n.set.Spec.Template.Spec.ServiceAccountName))
 }
 
 // project puts the pod's credentials where kubelet does.
@@ -175,7 +187,7 @@ func (n *installerNode) volume(name string) string {
 	return ""
 }
 
-// kubeconfig waits until the kubeconfig's token is another one, and returns it.
+// token waits until the kubeconfig's token is another one, and returns it.
 func (n *installerNode) token(other string, said *bytes.Buffer) string {
 	n.Helper()
 	path := filepath.Join(n.host, "/etc/cni/net.d/calico-kubeconfig")
@@ -199,6 +211,19 @@ func (n *installerNode) token(other string, said *bytes.Buffer) string {
 		}
 	}
 	n.Fatalf("no new token within a minute:\n%s", said)
+	return ""
+}
+
+// awaitConfiguration waits for the last file that is installed.
+func (n *installerNode) awaitConfiguration(said *bytes.Buffer) string {
+	n.Helper()
+	list := filepath.Join(n.host, "/etc/cni/net.d/10-calico.conflist")
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if _, err := os.Stat(list); err == nil {
+			return list
+		}
+	}
+	n.Fatalf("no configuration within a minute:\n%s", said)
 	return ""
 }
 
@@ -238,12 +263,7 @@ func TestInstaller(t *testing.T) {
 			t.Error("the new token is of another account")
 		}
 	})
-	list := filepath.Join(n.host, "/etc/cni/net.d/10-calico.conflist")
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if _, err := os.Stat(list); err == nil {
-			break
-		}
-	}
+	list := n.awaitConfiguration(said)
 	end(t, command, said)
 	for _, token := range []string{first, cluster.AccountToken(t, "kube-system", "calico-cni-installer")} {
 		if strings.Contains(said.String(), strings.Split(token, ".")[1][:40]) {
