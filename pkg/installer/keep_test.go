@@ -34,6 +34,8 @@ type apiServer struct {
 	refusal  *answer
 	requests []asked
 	life     time.Duration
+	// clock is how far this server's is ahead.
+	clock time.Duration
 }
 
 type answer struct {
@@ -71,7 +73,9 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.WriteHeader(http.StatusCreated)
-	fmt.Fprintf(w, `{"status":{"token":"issued-%d","expirationTimestamp":%q}}`, len(s.requests), time.Now().Add(s.life).UTC().Format(time.RFC3339))
+	now := time.Now().Add(s.clock).UTC()
+	fmt.Fprintf(w, `{"metadata":{"creationTimestamp":%q},"status":{"token":"issued-%d","expirationTimestamp":%q}}`,
+		now.Format(time.RFC3339), len(s.requests), now.Add(s.life).Format(time.RFC3339))
 }
 
 func (s *apiServer) refuse(status int, body string) {
@@ -185,6 +189,24 @@ func TestKubeconfigWithoutVerification(t *testing.T) {
 	text := content(t, n.layout.kubeconfig())
 	if !strings.Contains(text, "insecure-skip-tls-verify: true") || strings.Contains(text, "certificate-authority") {
 		t.Errorf("%s", text)
+	}
+}
+
+// TestOtherClock: a node whose clock is wrong neither asks all the time nor too
+// late.
+func TestOtherClock(t *testing.T) {
+	t.Parallel()
+	for _, clock := range []time.Duration{-48 * time.Hour, 48 * time.Hour} {
+		server := newAPIServer(t)
+		server.clock = clock
+		n := newPodNode(t, server)
+		in := n.installer(t)
+		if err := in.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if left := in.left().Round(time.Minute); left != 24*time.Hour {
+			t.Errorf("the server's clock is %v ahead: %v left", clock, left)
+		}
 	}
 }
 

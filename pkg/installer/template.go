@@ -77,7 +77,8 @@ func object(text []byte) (map[string]json.RawMessage, error) {
 	return members, nil
 }
 
-// cutMember is an object's text without a member; the rest stays as it is.
+// cutMember is an object's text without a member, however often it is there;
+// the rest stays as it is.
 func cutMember(text []byte, name string) ([]byte, error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	if _, err := decoder.Token(); err != nil {
@@ -102,7 +103,7 @@ func cutMember(text []byte, name string) ([]byte, error) {
 		if first {
 			rest = bytes.TrimPrefix(bytes.TrimLeft(rest, " \t\r\n"), []byte(","))
 		}
-		return slices.Concat(text[:before], rest), nil
+		return cutMember(slices.Concat(text[:before], rest), name)
 	}
 	return text, nil
 }

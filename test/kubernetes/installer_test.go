@@ -368,6 +368,13 @@ func TestTokenRequest(t *testing.T) {
 	if err != nil || time.Until(ends).Round(time.Hour) != 24*time.Hour || user(t, token) == "" {
 		t.Errorf("ends %v, %v", ends, err)
 	}
+	// By this the server's clock is known.
+	answer := cluster.Admin().Do(t, "POST", "/api/v1/namespaces/kube-system/serviceaccounts/calico-cni-plugin/token", map[string]any{
+		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": map[string]any{},
+	})
+	if created, _ := at(answer, "metadata", "creationTimestamp").(string); created == "" {
+		t.Errorf("the answer does not tell when it was made: %v", at(answer, "metadata"))
+	}
 	_, _, err = store.RequestToken(t.Context(), "kube-system", "absent", time.Hour)
 	if err == nil || errors.Is(err, kubernetes.ErrNoTokenRequest) || !strings.Contains(err.Error(), "no service account kube-system/absent") {
 		t.Errorf("%v", err)

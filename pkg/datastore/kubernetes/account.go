@@ -17,7 +17,8 @@ import (
 var ErrNoTokenRequest = errors.New("the API server knows no TokenRequest")
 
 // RequestToken asks for a token of a service account that is for the server
-// itself and lives this long; the server may shorten that. No plugin needs it.
+// itself and lives this long; the server may shorten that. When it ends is told
+// by this host's clock, whatever the server's says. No plugin needs it.
 func (s *Store) RequestToken(ctx context.Context, namespace, account string, life time.Duration) (token string, ends time.Time, err error) {
 	name := namespace + "/" + account
 	body, err := json.Marshal(map[string]any{
@@ -43,6 +44,9 @@ func (s *Store) RequestToken(ctx context.Context, namespace, account string, lif
 		return "", time.Time{}, err
 	}
 	var issued struct {
+		Metadata struct {
+			Created time.Time `json:"creationTimestamp"`
+		} `json:"metadata"`
 		Status struct {
 			Token string    `json:"token"`
 			Ends  time.Time `json:"expirationTimestamp"`
@@ -53,5 +57,9 @@ func (s *Store) RequestToken(ctx context.Context, namespace, account string, lif
 		return "", time.Time{}, unavailable(datastore.Unreachable, "requesting a token of the service account "+name,
 			errors.New("the answer holds no token: is it an API server that answers?"))
 	}
-	return issued.Status.Token, issued.Status.Ends, nil
+	ends = issued.Status.Ends
+	if created := issued.Metadata.Created; !created.IsZero() && !ends.IsZero() {
+		ends = time.Now().Add(ends.Sub(created))
+	}
+	return issued.Status.Token, ends, nil
 }
