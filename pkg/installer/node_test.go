@@ -1,3 +1,5 @@
+//go:build unix
+
 package installer
 
 import (
@@ -102,28 +104,6 @@ func (n *node) stays(t *testing.T) {
 func (n *node) bin(name string) string  { return filepath.Join(n.layout.BinDirs[0], name) }
 func (n *node) conf(name string) string { return filepath.Join(n.layout.ConfDir, name) }
 
-func put(t *testing.T, path, content string, mode os.FileMode) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(content), mode); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func content(t *testing.T, path string) string {
-	t.Helper()
-	body, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(body)
-}
-
 func mode(t *testing.T, path string) os.FileMode {
 	t.Helper()
 	info, err := os.Stat(path)
@@ -131,18 +111,4 @@ func mode(t *testing.T, path string) os.FileMode {
 		t.Fatal(err)
 	}
 	return info.Mode().Perm()
-}
-
-// names lists the files of a folder.
-func names(t *testing.T, directory string) string {
-	t.Helper()
-	entries, err := os.ReadDir(directory)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []string
-	for _, entry := range entries {
-		out = append(out, entry.Name())
-	}
-	return strings.Join(out, " ")
 }

@@ -2,6 +2,7 @@ package installer
 
 import (
 	"io/fs"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -133,12 +134,12 @@ func TestLocate(t *testing.T) {
 	} {
 		l := Locate(row.arguments, row.root)
 		got := append(append([]string{l.From}, l.BinDirs...), l.ConfDir, l.AccountDir)
-		if strings.Join(got, " ") != strings.Join(row.want, " ") {
+		if filepath.ToSlash(strings.Join(got, " ")) != filepath.ToSlash(strings.Join(row.want, " ")) {
 			t.Errorf("%s: %q", row.name, got)
 		}
 	}
 	l := Locate(Arguments{}, "/hpc")
-	if l.within("/calico-secrets") != "/hpc/calico-secrets" || l.within("c:/secrets") != "c:/secrets" {
+	if filepath.ToSlash(l.within("/calico-secrets")) != "/hpc/calico-secrets" || l.within("c:/secrets") != "c:/secrets" {
 		t.Error("a path of the environment is not looked for where the container has it")
 	}
 }
