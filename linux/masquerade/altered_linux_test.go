@@ -24,9 +24,10 @@ func TestEnsureRepairs(t *testing.T) {
 			"add chain " + chain + " { type nat hook prerouting priority -100 ; }"},
 		"chain of another type, with our comments": {"flush chain " + chain, "delete chain " + chain,
 			"add chain " + chain + " { type filter hook forward priority 0 ; }", ours(0), ours(1)},
-		"chain that drops":       {"add chain " + chain + " { type nat hook postrouting priority 100 ; policy drop ; }"},
-		"a rule more":            {"add rule " + chain + " accept"},
-		"rules in another order": {"flush chain " + chain, ours(1), ours(0)},
+		"chain that drops":                      {"add chain " + chain + " { type nat hook postrouting priority 100 ; policy drop ; }"},
+		"a rule more":                           {"add rule " + chain + " accept"},
+		"rules in another order":                {"flush chain " + chain, ours(1), ours(0)},
+		"a set that lost a pool, with its rule": {"flush chain " + chain, "flush set inet " + tableName + " ip-pools"},
 	}
 	for name, commands := range alterations {
 		t.Run(name, func(t *testing.T) {

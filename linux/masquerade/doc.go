@@ -3,6 +3,6 @@
 // under the host's address, and the host forwards packets.
 //
 // It owns one nftables table and must never touch another. It may import
-// pkg/cnierr, knftables and google/nftables, on which knftables stands, and is a
-// package of its own because most hosts need neither.
+// pkg/cnierr and the kernel's nftables through google/nftables, and executes no
+// program.
 package masquerade

@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/userdata"
-	"sigs.k8s.io/knftables"
 
 	"calico-cni/pkg/cnierr"
 )
@@ -24,27 +22,29 @@ const (
 // one transaction; without a pool with natOutgoing there is no table.
 func Ensure(ctx context.Context, pools []Pool) error { return kernelTable().ensure(ctx, pools) }
 
-// Present reports whether the table does what the pools need. It starts no
-// process.
-func Present(_ context.Context, pools []Pool) (bool, error) { return kernelTable().present(pools) }
+// Present reports whether the table does what the pools need.
+func Present(ctx context.Context, pools []Pool) (bool, error) {
+	return kernelTable().present(ctx, pools)
+}
 
 // Remove deletes the table; one that is gone is no error.
 func Remove(ctx context.Context) error { return kernelTable().ensure(ctx, nil) }
 
-// table is how the table is read and written. Reading asks the kernel, because
-// it is done by every ADD; writing runs nft.
+// table is how the table is read and written. Reading asks the kernel for the
+// comments only, because it is done by every ADD.
 type table struct {
 	// read lists the comments of the chain's rules; exists is false if there
 	// is no such table.
-	read  func() (found []string, exists bool, err error)
-	write func() (knftables.Interface, error)
+	read func(context.Context) (found []string, exists bool, err error)
+	// write replaces the table in one transaction; without rules there is none.
+	write func(context.Context, []rule) error
 }
 
-func kernelTable() table { return table{read: readComments, write: runNFT} }
+func kernelTable() table { return table{read: readComments, write: replace} }
 
-func (t table) present(pools []Pool) (bool, error) {
+func (t table) present(ctx context.Context, pools []Pool) (bool, error) {
 	want := desiredRules(pools)
-	found, exists, err := t.read()
+	found, exists, err := t.read(ctx)
 	if err != nil {
 		return false, cnierr.New(cnierr.NetlinkRefused,
 			"reading nftables table %s: %w; the plugin must run as root and the kernel must have nf_tables", tableName, err)
@@ -53,55 +53,14 @@ func (t table) present(pools []Pool) (bool, error) {
 }
 
 func (t table) ensure(ctx context.Context, pools []Pool) error {
-	if ok, err := t.present(pools); ok || err != nil {
+	if ok, err := t.present(ctx, pools); ok || err != nil {
 		return err
 	}
-	nft, err := t.write()
-	if err != nil {
-		return err
-	}
-	if err := nft.Run(ctx, transaction(nft, desiredRules(pools))); err != nil {
+	if err := t.write(ctx, desiredRules(pools)); err != nil {
 		return cnierr.New(cnierr.NetlinkRefused,
 			"writing nftables table %s: %w; the kernel must have nf_tables with masquerading (nft_masq), or set natOutgoing to false on the pools", tableName, err)
 	}
 	return nil
-}
-
-// transaction replaces the table, whatever it holds: a chain of our name that
-// is on another hook could not be changed into ours.
-func transaction(nft knftables.Interface, rules []rule) *knftables.Transaction {
-	tx := nft.NewTransaction()
-	// Adding first makes the deletion of a missing table no error.
-	tx.Add(&knftables.Table{})
-	tx.Delete(&knftables.Table{})
-	if len(rules) == 0 {
-		return tx
-	}
-	tx.Add(&knftables.Table{})
-	tx.Add(&knftables.Chain{
-		Name:     chainName,
-		Type:     knftables.PtrTo(knftables.NATType),
-		Hook:     knftables.PtrTo(knftables.PostroutingHook),
-		Priority: knftables.PtrTo(knftables.SNATPriority),
-	})
-	for _, r := range rules {
-		tx.Add(&knftables.Rule{Chain: chainName, Rule: r.text, Comment: knftables.PtrTo(r.comment)})
-	}
-	return tx
-}
-
-// runNFT is nftables through the program nft.
-func runNFT() (knftables.Interface, error) {
-	nft, err := knftables.New(knftables.InetFamily, tableName)
-	switch {
-	case err == nil:
-		return nft, nil
-	case errors.Is(err, exec.ErrNotFound):
-		return nil, cnierr.New(cnierr.NetlinkRefused,
-			"masquerading for pools with natOutgoing needs the program nft: %w; install the package nftables, or set natOutgoing to false on the pools", err)
-	}
-	return nil, cnierr.New(cnierr.NetlinkRefused,
-		"masquerading for pools with natOutgoing: %w; nft must be 1.0.1 or later and run as root", err)
 }
 
 // works reports whether this is our chain, and where its rules are obeyed and
@@ -115,8 +74,8 @@ func works(chain *nftables.Chain) bool {
 
 // readComments asks the kernel for the rules of our chain, in the network
 // namespace of the calling thread.
-func readComments() (found []string, exists bool, err error) {
-	conn, err := nftables.New()
+func readComments(ctx context.Context) (found []string, exists bool, err error) {
+	conn, err := connect(ctx)
 	if err != nil {
 		return nil, false, err
 	}

@@ -14,11 +14,12 @@ type Pool struct {
 	NATOutgoing bool
 }
 
-// rule is one rule of our chain. Its comment tells its text, so that a look at
-// the comments shows whether the table is as it should be.
+// rule is one rule of our chain: what comes from the sources and goes to none
+// of all pools is masqueraded.
 type rule struct {
-	text    string
-	comment string
+	// keyword is "ip" or "ip6".
+	keyword      string
+	sources, all []netip.Prefix
 }
 
 // desiredRules are the rules for the pools: one per family that has a pool with
@@ -40,16 +41,22 @@ func desiredRules(pools []Pool) []rule {
 			}
 		}
 		if len(sources) > 0 {
-			rules = append(rules, newRule(family.keyword, cover(sources), cover(all)))
+			rules = append(rules, rule{family.keyword, cover(sources), cover(all)})
 		}
 	}
 	return rules
 }
 
-func newRule(keyword string, sources, all []netip.Prefix) rule {
-	text := keyword + " saddr " + set(sources) + " " + keyword + " daddr != " + set(all) + " masquerade"
-	sum := sha256.Sum256([]byte(text))
-	return rule{text: text, comment: "calico-cni " + hex.EncodeToString(sum[:8])}
+// String is the rule as nft(8) would show it.
+func (r rule) String() string {
+	return r.keyword + " saddr " + set(r.sources) + " " + r.keyword + " daddr != " + set(r.all) + " masquerade"
+}
+
+// comment tells the rule's text, so that a look at the comments shows whether
+// the table is as it should be.
+func (r rule) comment() string {
+	sum := sha256.Sum256([]byte(r.String()))
+	return "calico-cni " + hex.EncodeToString(sum[:8])
 }
 
 // cover is the smallest list of prefixes with the same addresses that needs no
@@ -78,7 +85,35 @@ func set(prefixes []netip.Prefix) string {
 func comments(rules []rule) []string {
 	out := make([]string, len(rules))
 	for i, r := range rules {
-		out[i] = r.comment
+		out[i] = r.comment()
 	}
 	return out
+}
+
+// interval is a range of addresses, the last one included.
+type interval struct{ first, last netip.Addr }
+
+// intervals joins prefixes that follow each other without a gap: the kernel
+// takes an end and a start at one place for an overlap. The prefixes must be
+// those of a cover.
+func intervals(prefixes []netip.Prefix) []interval {
+	var out []interval
+	for _, prefix := range prefixes {
+		next := interval{prefix.Addr(), lastOf(prefix)}
+		if len(out) > 0 && out[len(out)-1].last.Next() == next.first {
+			out[len(out)-1].last = next.last
+			continue
+		}
+		out = append(out, next)
+	}
+	return out
+}
+
+func lastOf(prefix netip.Prefix) netip.Addr {
+	bytes := prefix.Addr().AsSlice()
+	for bit := prefix.Bits(); bit < len(bytes)*8; bit++ {
+		bytes[bit/8] |= 0x80 >> (bit % 8)
+	}
+	last, _ := netip.AddrFromSlice(bytes)
+	return last
 }

@@ -9,8 +9,8 @@ import (
 	"calico-cni/test/pair/gate"
 )
 
-// steps counts the gated calls of the plugin itself; those of a tool that it
-// executes, such as nft, are let through uncounted.
+// steps counts the gated calls of the plugin itself; those of a program that it
+// executes are let through uncounted.
 type steps struct {
 	mutex sync.Mutex
 	calls []gate.Call
