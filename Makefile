@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 # What setup installs, the other steps need.
 .NOTPARALLEL:
-.PHONY: build demo test test-kubernetes lint dist rows clean setup
+.PHONY: build demo test test-kubernetes bench lint dist rows clean setup
 
 build:
 	@scripts/build bin
@@ -22,6 +22,10 @@ test-kubernetes: setup build
 	@scripts/kubernetes-binaries kube-apiserver >/dev/null
 	@go test -tags kubernetes -count=1 -timeout=10m ./test/kubernetes/...
 	@go test -tags kubernetes -count=1 -timeout=10m -run='^TestKubernetes' ./test/pair
+
+# What the plugins cost as whole processes, beside what nothing could be faster than.
+bench: setup build
+	@go run ./test/bench
 
 lint:
 	@scripts/lint

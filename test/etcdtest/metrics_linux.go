@@ -2,31 +2,50 @@ package etcdtest
 
 import (
 	"bufio"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 )
 
-// Calls counts, by method, the RPCs that the server has answered.
-func (s *Server) Calls(t testing.TB) map[string]int {
-	t.Helper()
+// Traffic is what a server has done for its clients since it started.
+type Traffic struct {
+	// Calls counts the RPCs it has answered, by method.
+	Calls map[string]int
+	// Bytes is what it has received and sent, without the metrics themselves.
+	Bytes int
+}
+
+// Traffic reads the server's own metrics.
+func (s *Server) Traffic() (Traffic, error) {
+	traffic := Traffic{Calls: map[string]int{}}
 	response, err := http.Get(s.metricsURL + "/metrics")
 	if err != nil {
-		t.Fatalf("reading the metrics of the etcd server: %v", err)
+		return traffic, fmt.Errorf("reading the metrics of the etcd server: %w", err)
 	}
 	defer response.Body.Close()
-	calls := map[string]int{}
 	lines := bufio.NewScanner(response.Body)
 	for lines.Scan() {
 		if method, count, ok := handled(lines.Text()); ok && count > 0 {
-			calls[method] += count
+			traffic.Calls[method] += count
 		}
+		traffic.Bytes += moved(lines.Text())
 	}
 	if err := lines.Err(); err != nil {
-		t.Fatalf("reading the metrics of the etcd server: %v", err)
+		return traffic, fmt.Errorf("reading the metrics of the etcd server: %w", err)
 	}
-	return calls
+	return traffic, nil
+}
+
+// Calls counts, by method, the RPCs that the server has answered.
+func (s *Server) Calls(t testing.TB) map[string]int {
+	t.Helper()
+	traffic, err := s.Traffic()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return traffic.Calls
 }
 
 // CallsDuring counts, by method, the RPCs that the server answers meanwhile.
@@ -56,4 +75,17 @@ func handled(line string) (method string, count int, ok bool) {
 	_, number, _ := strings.Cut(rest, "} ")
 	value, err := strconv.ParseFloat(number, 64)
 	return method, int(value), err == nil
+}
+
+// moved parses a line of the bytes that clients sent or were sent.
+func moved(line string) int {
+	for _, name := range []string{"etcd_network_client_grpc_received_bytes_total ", "etcd_network_client_grpc_sent_bytes_total "} {
+		if number, ok := strings.CutPrefix(line, name); ok {
+			bytes, err := strconv.ParseFloat(number, 64)
+			if err == nil {
+				return int(bytes)
+			}
+		}
+	}
+	return 0
 }

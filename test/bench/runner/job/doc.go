@@ -1,0 +1,3 @@
+// Package job is what the benchmark and its runner say to each other. It
+// imports the standard library only.
+package job
