@@ -2,7 +2,6 @@ package connect
 
 import (
 	"context"
-	"slices"
 	"sync"
 
 	"calico-cni/pkg/datastore"
@@ -182,7 +181,14 @@ func isKubernetes(query datastore.Query) bool {
 		return false
 	}
 	key, isResource := get.Key.(model.ResourceKey)
-	return isResource && slices.Contains([]model.Kind{model.KindNamespace, model.KindPod}, key.Kind)
+	if !isResource {
+		return false
+	}
+	switch key.Kind {
+	case model.KindNamespace, model.KindPod, model.KindVirtualMachine, model.KindVirtualMachineInstance:
+		return true
+	}
+	return false
 }
 
 // Close implements datastore.Store.

@@ -29,6 +29,8 @@ const (
 	Refused
 	// Locked: another process held the embedded file's lock for too long.
 	Locked
+	// Undefined: the server does not know this kind of objects.
+	Undefined
 )
 
 // UnavailableError says why a store could not serve a call. It wraps

@@ -27,11 +27,20 @@ func Prefetch(ctx context.Context, store Store, own, held []Query) ([]Answer, St
 	for i, query := range own {
 		answers[i] = read[slices.Index(asked, query)]
 	}
-	kept := make(map[Query]Answer, len(held))
-	for _, query := range held {
-		kept[query] = read[slices.Index(asked, query)]
+	kept := make([]Answer, len(held))
+	for i, query := range held {
+		kept[i] = read[slices.Index(asked, query)]
 	}
-	return answers, &prefetched{Store: store, held: kept}, nil
+	return answers, Hold(store, held, kept), nil
+}
+
+// Hold returns a store that has these answers already, as Prefetch's does.
+func Hold(store Store, queries []Query, answers []Answer) Store {
+	held := make(map[Query]Answer, len(queries))
+	for i, query := range queries {
+		held[query] = answers[i]
+	}
+	return &prefetched{Store: store, held: held}
 }
 
 type prefetched struct {

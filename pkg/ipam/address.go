@@ -3,7 +3,6 @@ package ipam
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"strings"
 
@@ -29,6 +28,9 @@ type AddressRequest struct {
 	// MaxBlocks limits the blocks of the host beside the cluster's own limit;
 	// 0: no limit.
 	MaxBlocks int
+	// OncePerFamily refuses the request with ErrHandleHolds if the handle
+	// holds an address of the family.
+	OncePerFamily bool
 }
 
 // AddressQueries are the queries of AssignAddress's first read.
@@ -70,12 +72,19 @@ type addressAssignment struct {
 	facts         *facts
 	transactional bool
 	block         netip.Prefix
+	once          once
 }
 
 func (d *addressAssignment) decide() (decision, error) {
 	p, err := d.pool()
 	if err != nil {
 		return decision{}, err
+	}
+	if d.request.OncePerFamily {
+		needs, err := d.once.check(d.facts, d.request.HandleID, model.FamilyOf(d.request.Addr))
+		if err != nil || len(needs) > 0 {
+			return decision{needs: needs}, err
+		}
 	}
 	d.block = p.blockOf(d.request.Addr)
 	if _, done := d.facts.obtained[d.block]; done {
@@ -211,78 +220,4 @@ func (d *addressAssignment) owned() int {
 		}
 	}
 	return count
-}
-
-// Allocation is one address that a handle holds.
-type Allocation struct {
-	Addr  netip.Addr
-	Block netip.Prefix
-	// Attributes are the active owner's; Alternate those of a migration target.
-	Attributes, Alternate map[string]string
-	HandleID              string
-	// Sequence guards a release (Release.Sequence).
-	Sequence uint64
-}
-
-// AddressesByHandle returns the addresses that a handle holds, by block;
-// blocks that cannot be read are passed over (IPAM contract 6). A handle that
-// does not exist is datastore.ErrNotFound.
-func (a *Allocator) AddressesByHandle(ctx context.Context, id string) ([]netip.Addr, error) {
-	allocations, err := a.AllocationsByHandle(ctx, id)
-	var addresses []netip.Addr
-	for _, allocation := range allocations {
-		addresses = append(addresses, allocation.Addr)
-	}
-	return addresses, err
-}
-
-// AllocationsByHandle is AddressesByHandle with the owners.
-func (a *Allocator) AllocationsByHandle(ctx context.Context, id string) ([]Allocation, error) {
-	e := a.engine("")
-	ids := handleIDs([]string{id})
-	if len(ids) == 0 {
-		return nil, errors.New("looking up the addresses of a handle: it has no id")
-	}
-	if err := e.read(ctx, ReleaseQueries(ids...)...); err != nil {
-		return nil, err
-	}
-	handle := e.facts.handles[ids[0]].value
-	if handle == nil {
-		return nil, fmt.Errorf("%s: %w", model.HandleKey{ID: ids[0]}, datastore.ErrNotFound)
-	}
-	cidrs := sortedPrefixes(handle.Blocks)
-	if len(cidrs) == 0 {
-		return nil, nil
-	}
-	if err := e.readPassing(ctx, blockGets(cidrs)...); err != nil {
-		return nil, err
-	}
-	var found []Allocation
-	for _, cidr := range cidrs {
-		if block := e.facts.blocks[cidr].value; block != nil {
-			found = append(found, allocations(block, block.Held(ids[0]))...)
-		}
-	}
-	return found, nil
-}
-
-func blockGets(cidrs []netip.Prefix) []datastore.Query {
-	queries := make([]datastore.Query, len(cidrs))
-	for i, cidr := range cidrs {
-		queries[i] = datastore.Get{Key: model.BlockKey{CIDR: cidr}}
-	}
-	return queries
-}
-
-// allocations describes ordinals of a block that are allocated.
-func allocations(block *model.Block, ordinals []int) []Allocation {
-	var out []Allocation
-	for _, ordinal := range ordinals {
-		holder := block.HolderOf(ordinal)
-		out = append(out, Allocation{
-			Addr: block.Addr(ordinal), Block: block.CIDR, HandleID: holder.HandleID,
-			Attributes: holder.Owner, Alternate: holder.AlternateOwner, Sequence: block.SequenceForAllocation[ordinal],
-		})
-	}
-	return out
 }

@@ -66,11 +66,18 @@ type assignment struct {
 	// refused is why the request got less than it wanted, although what it
 	// got may be written.
 	refused error
+	once    once
 }
 
 func (d *assignment) decide() (decision, error) {
 	if err := d.check(); err != nil {
 		return decision{}, err
+	}
+	if d.request.OncePerFamily {
+		needs, err := d.once.check(d.facts, d.request.HandleID, d.request.families()...)
+		if err != nil || len(needs) > 0 {
+			return decision{needs: needs}, err
+		}
 	}
 	d.result, d.refused = Result{}, nil
 	var out decision

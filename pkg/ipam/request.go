@@ -44,6 +44,9 @@ type Request struct {
 	// RequireStrictAffinity refuses the request unless the cluster's strict
 	// affinity is on (IPAM contract 8.1).
 	RequireStrictAffinity bool
+	// OncePerFamily refuses the request with ErrHandleHolds if the handle
+	// holds an address of a family asked for.
+	OncePerFamily bool
 }
 
 func (r *Request) count(family model.Family) int {
@@ -137,6 +140,10 @@ func (r *Result) assignment(family model.Family) *Assignment {
 	}
 	return &r.IPv6
 }
+
+// AttributeInstance is the owner attribute that names a virtual machine's
+// instance; no other owner has it.
+const AttributeInstance = "vmi-name"
 
 // timestampLayout is Go's default text of a UTC time (datastore contract 4.2).
 const timestampLayout = "2006-01-02 15:04:05.999999999 +0000 UTC"

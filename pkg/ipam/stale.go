@@ -36,10 +36,12 @@ func (r *GCRequest) stale(id string) bool {
 }
 
 // old reports whether an allocation was made on the host before the collection
-// began. One that does not say so is not touched, nor is a tunnel's.
+// began. One that does not say so is not touched, nor is a tunnel's, nor a
+// virtual machine's.
 func (r *GCRequest) old(holder *model.Attribute) bool {
 	made, err := parseTimestamp(holder.Owner["timestamp"])
-	return err == nil && made.Before(r.Before) && holder.Owner["node"] == r.Host && holder.Owner["type"] == ""
+	return err == nil && made.Before(r.Before) && holder.Owner["node"] == r.Host &&
+		holder.Owner["type"] == "" && holder.Owner[AttributeInstance] == ""
 }
 
 // ReleaseStale releases the addresses and handles of containers that are not

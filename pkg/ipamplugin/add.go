@@ -35,7 +35,7 @@ func (p *Plugin) Add(ctx context.Context, call *invocation.Call) (err error) {
 		return err
 	}
 	s.writeNote()
-	var addresses []netip.Prefix
+	var addresses assigned
 	err = s.underLock(ctx, func(ctx context.Context) (err error) {
 		addresses, err = s.assign(ctx)
 		return err
@@ -44,11 +44,18 @@ func (p *Plugin) Add(ctx context.Context, call *invocation.Call) (err error) {
 	if err != nil {
 		return connect.Explain(err)
 	}
-	if err := call.Deliver(result(addresses)); err != nil {
-		s.giveBack(ctx, addresses)
+	if err := call.Deliver(addresses.result()); err != nil {
+		s.giveBack(ctx, addresses.prefixes)
 		return err
 	}
 	return nil
+}
+
+// assigned is what ADD got.
+type assigned struct {
+	prefixes []netip.Prefix
+	// elsewhere: another node has the host routes to them.
+	elsewhere bool
 }
 
 // AddQueries is what Add reads first, so that the network plugin can read it
@@ -59,16 +66,30 @@ func (p *Plugin) AddQueries(call *invocation.Call) []datastore.Query {
 	if err != nil {
 		return nil
 	}
-	if addr, wanted, err := s.Args.Address(); err != nil {
-		return nil
-	} else if wanted {
-		return ipam.AddressQueries(s.addressRequest(addr))
-	}
-	request, err := s.request()
+	queries, err := s.addQueries()
 	if err != nil {
 		return nil
 	}
-	return append(s.completing(), ipam.AssignQueries(request)...)
+	if s.mayRunMachine() {
+		return append(queries, s.podQuery(), datastore.Get{Key: model.IPAMConfigKey{}})
+	}
+	return queries
+}
+
+// addQueries is what ADD reads first for a pod like any other.
+func (s *serving) addQueries() ([]datastore.Query, error) {
+	addr, wanted, err := s.Args.Address()
+	if err != nil {
+		return nil, err
+	}
+	if wanted {
+		return ipam.AddressQueries(s.addressRequest(addr)), nil
+	}
+	request, err := s.request()
+	if err != nil {
+		return nil, err
+	}
+	return append(s.completing(), ipam.AssignQueries(request)...), nil
 }
 
 // validate finds what must keep ADD from touching anything.
@@ -81,16 +102,29 @@ func (s *serving) validate() error {
 }
 
 // assign takes the addresses. On error nothing of this call stays taken.
-func (s *serving) assign(ctx context.Context) ([]netip.Prefix, error) {
-	addr, wanted, err := s.Args.Address()
-	if err != nil {
-		return nil, err
-	}
+func (s *serving) assign(ctx context.Context) (assigned, error) {
 	// In one process the network plugin has seen to the labels.
 	if s.plugin.Shared == nil {
 		if err := s.LabelAffinities(ctx); err != nil {
-			return nil, err
+			return assigned{}, err
 		}
+	}
+	if s.mayRunMachine() {
+		if err := s.recognize(ctx); err != nil {
+			return assigned{}, err
+		}
+	}
+	if s.machine != nil {
+		return s.assignMachine(ctx)
+	}
+	prefixes, err := s.assignPod(ctx)
+	return assigned{prefixes: prefixes}, err
+}
+
+func (s *serving) assignPod(ctx context.Context) ([]netip.Prefix, error) {
+	addr, wanted, err := s.Args.Address()
+	if err != nil {
+		return nil, err
 	}
 	if wanted {
 		taken, err := s.allocator().AssignAddress(ctx, s.addressRequest(addr))
@@ -102,14 +136,16 @@ func (s *serving) assign(ctx context.Context) ([]netip.Prefix, error) {
 		}
 		return []netip.Prefix{taken}, nil
 	}
-	return s.assignAny(ctx)
+	return s.assignAny(ctx, s.families())
 }
 
-func (s *serving) assignAny(ctx context.Context) ([]netip.Prefix, error) {
+// assignAny takes an address of each of the families.
+func (s *serving) assignAny(ctx context.Context, families []model.Family) ([]netip.Prefix, error) {
 	request, err := s.request()
 	if err != nil {
 		return nil, err
 	}
+	request.Count4, request.Count6 = count(families, model.IPv4), count(families, model.IPv6)
 	store, err := s.complete(ctx, &request)
 	if err != nil {
 		return nil, err
@@ -128,9 +164,10 @@ func (s *serving) assignAny(ctx context.Context) ([]netip.Prefix, error) {
 
 // giveBack releases addresses that a failed call took, and no others: the
 // handle may hold those of an earlier call. A failure is only logged, because
-// the runtime's DEL releases the whole handle.
+// the runtime's DEL releases the whole handle. A virtual machine's addresses
+// stay with it.
 func (s *serving) giveBack(ctx context.Context, addresses []netip.Prefix) {
-	if len(addresses) == 0 {
+	if len(addresses) == 0 || s.machine != nil {
 		return
 	}
 	ctx, cancel := session.CleanupContext(ctx)
@@ -147,15 +184,10 @@ func (s *serving) giveBack(ctx context.Context, addresses []netip.Prefix) {
 // request is what the configuration asks of the allocator.
 func (s *serving) request() (ipam.Request, error) {
 	request := ipam.Request{
-		Host: s.ID.Node, HandleID: s.ID.HandleID(), Attributes: s.attributes(), Use: model.UseWorkload,
-		RequireStrictAffinity: s.windows(),
+		Host: s.ID.Node, HandleID: s.handleID(), Attributes: s.attributes(), Use: model.UseWorkload,
+		RequireStrictAffinity: s.windows(), OncePerFamily: s.machine != nil,
 	}
-	if s.Conf.IPAM.AssignsIPv4() {
-		request.Count4 = 1
-	}
-	if s.Conf.IPAM.AssignsIPv6() {
-		request.Count6 = 1
-	}
+	request.Count4, request.Count6 = count(s.families(), model.IPv4), count(s.families(), model.IPv6)
 	if request.Count4+request.Count6 == 0 {
 		return request, cnierr.New(cnierr.InvalidConfiguration,
 			"network configuration key ipam: assign_ipv4 is \"false\" and assign_ipv6 is not \"true\", so no address would be assigned: enable one of them")
@@ -169,10 +201,30 @@ func (s *serving) request() (ipam.Request, error) {
 	return request, nil
 }
 
+// families are those that the configuration wants an address of.
+func (s *serving) families() []model.Family {
+	var families []model.Family
+	if s.Conf.IPAM.AssignsIPv4() {
+		families = append(families, model.IPv4)
+	}
+	if s.Conf.IPAM.AssignsIPv6() {
+		families = append(families, model.IPv6)
+	}
+	return families
+}
+
+// count is how many addresses of a family are wanted.
+func count(families []model.Family, family model.Family) int {
+	if slices.Contains(families, family) {
+		return 1
+	}
+	return 0
+}
+
 func (s *serving) addressRequest(addr netip.Addr) ipam.AddressRequest {
 	request := ipam.AddressRequest{
-		Addr: addr, Host: s.ID.Node, HandleID: s.ID.HandleID(), Attributes: s.attributes(),
-		Use: model.UseWorkload, RequireStrictAffinity: s.windows(),
+		Addr: addr, Host: s.ID.Node, HandleID: s.handleID(), Attributes: s.attributes(),
+		Use: model.UseWorkload, RequireStrictAffinity: s.windows(), OncePerFamily: s.machine != nil,
 	}
 	if s.windows() {
 		request.Reserve = ipam.WindowsReservation()
@@ -186,20 +238,25 @@ func (s *serving) attributes() map[string]string {
 	if s.ID.IsKubernetes() {
 		maps.Copy(attributes, map[string]string{"pod": s.ID.Pod, "namespace": s.ID.Namespace})
 	}
+	if s.machine != nil {
+		return s.machine.Owner(attributes)
+	}
 	return attributes
 }
 
 // result lists the addresses and, per address, a route to itself: a network
 // plugin takes an empty list as "program no host routes".
-func result(addresses []netip.Prefix) *types100.Result {
+func (a assigned) result() *types100.Result {
 	out := &types100.Result{CNIVersion: types100.ImplementedSpecVersion}
-	for _, address := range addresses {
+	for _, address := range a.prefixes {
 		ip := net.IPNet{
 			IP:   address.Addr().AsSlice(),
 			Mask: net.CIDRMask(address.Bits(), address.Addr().BitLen()),
 		}
 		out.IPs = append(out.IPs, &types100.IPConfig{Address: ip})
-		out.Routes = append(out.Routes, &types.Route{Dst: ip})
+		if !a.elsewhere {
+			out.Routes = append(out.Routes, &types.Route{Dst: ip})
+		}
 	}
 	return out
 }

@@ -17,6 +17,8 @@ import (
 	"calico-cni/pkg/connect"
 	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/invocation"
+	"calico-cni/pkg/kubevirt"
+	"calico-cni/pkg/model"
 )
 
 // Check fails with code 115 unless every address that prevResult gives this
@@ -39,20 +41,42 @@ func (p *Plugin) Check(ctx context.Context, call *invocation.Call) (err error) {
 	if err := s.Connect(ctx); err != nil {
 		return err
 	}
-	held, err := s.allocator().AddressesByHandle(ctx, s.ID.HandleID())
-	if err != nil && !errors.Is(err, datastore.ErrNotFound) {
+	missing, err := s.missing(ctx, Addresses(previous, call.IfName, call.Netns))
+	if err != nil {
 		return connect.Explain(err)
-	}
-	var missing []string
-	for _, address := range Addresses(previous, call.IfName, call.Netns) {
-		if !slices.Contains(held, address) {
-			missing = append(missing, fmt.Sprintf("address %s is not allocated under handle %s", address, s.ID.HandleID()))
-		}
 	}
 	if len(missing) > 0 {
 		return cnierr.New(cnierr.CheckFailed, "%s; delete the container so that it is networked again", strings.Join(missing, "; "))
 	}
 	return nil
+}
+
+// missing says which addresses are allocated neither under the container's
+// handle nor under that of the virtual machine in the pod.
+func (s *serving) missing(ctx context.Context, addresses []netip.Addr) ([]string, error) {
+	handles := []string{s.ID.HandleID()}
+	if s.mayRunMachine() {
+		answers, err := s.Store.Read(ctx, s.podQuery())
+		if err != nil {
+			return nil, err
+		}
+		pod, _ := datastore.One[model.Pod](answers[0])
+		if name, ok := kubevirt.InstanceOf(pod); ok {
+			handles = append(handles, kubevirt.HandleID(s.Conf.Name, s.ID.Namespace, name))
+		}
+	}
+	for _, handle := range handles {
+		held, err := s.allocator().AddressesByHandle(ctx, handle)
+		if err != nil && !errors.Is(err, datastore.ErrNotFound) {
+			return nil, err
+		}
+		addresses = slices.DeleteFunc(addresses, func(addr netip.Addr) bool { return slices.Contains(held, addr) })
+	}
+	var missing []string
+	for _, address := range addresses {
+		missing = append(missing, fmt.Sprintf("address %s is not allocated under handle %s", address, strings.Join(handles, " or ")))
+	}
+	return missing, nil
 }
 
 // Previous reads prevResult, which CHECK needs (code 7). One that does not tell

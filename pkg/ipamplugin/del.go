@@ -24,9 +24,7 @@ func (p *Plugin) Del(ctx context.Context, call *invocation.Call) (err error) {
 	if err := s.Connect(openCtx); err != nil {
 		return err
 	}
-	err = s.underLock(ctx, func(ctx context.Context) error {
-		return s.allocator().ReleaseByHandle(ctx, s.handles()...)
-	})
+	err = s.underLock(ctx, s.release)
 	if err != nil {
 		return connect.Explain(err)
 	}
@@ -40,7 +38,29 @@ func (p *Plugin) DelQueries(call *invocation.Call) []datastore.Query {
 	if err != nil {
 		return nil
 	}
-	return ipam.ReleaseQueries(s.handles()...)
+	queries := ipam.ReleaseQueries(s.handles()...)
+	if s.mayRunMachine() {
+		return append(queries, s.podQueries()...)
+	}
+	return queries
+}
+
+// release gives back what is the container's, and takes the pod's name off what
+// is a virtual machine's.
+func (s *serving) release(ctx context.Context) error {
+	if !s.mayRunMachine() {
+		return s.allocator().ReleaseByHandle(ctx, s.handles()...)
+	}
+	answers, store, err := datastore.Prefetch(ctx, s.Store, s.podQueries(), ipam.ReleaseQueries(s.handles()...))
+	if err != nil {
+		return err
+	}
+	// The pod may have been connected like any other: while machines did not
+	// keep their addresses.
+	if err := s.allocatorOn(store).ReleaseByHandle(ctx, s.handles()...); err != nil {
+		return err
+	}
+	return s.leaveMachine(ctx, answers)
 }
 
 // handles are what DEL releases. The id of before v3 may spell the same as the

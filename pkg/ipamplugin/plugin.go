@@ -6,6 +6,7 @@ import (
 	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/invocation"
 	"calico-cni/pkg/ipam"
+	"calico-cni/pkg/kubevirt"
 	"calico-cni/pkg/session"
 )
 
@@ -40,6 +41,8 @@ func DefaultNotesDirectory(goos string) string {
 type serving struct {
 	*session.Session
 	plugin *Plugin
+	// machine is the virtual machine that the pod runs, if ADD found one.
+	machine *kubevirt.Machine
 }
 
 // begin reads the configuration and identifies the workload. The datastore is
@@ -88,5 +91,13 @@ func (s *serving) allocatorOn(store datastore.Store) *ipam.Allocator {
 }
 
 func (s *serving) allocator() *ipam.Allocator { return s.allocatorOn(s.Store) }
+
+// handleID is the handle that ADD books addresses under.
+func (s *serving) handleID() string {
+	if s.machine != nil {
+		return s.machine.HandleID
+	}
+	return s.ID.HandleID()
+}
 
 func (s *serving) windows() bool { return s.GOOS == "windows" }

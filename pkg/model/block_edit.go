@@ -282,6 +282,29 @@ func (b *Block) Release(ordinals []int, now time.Time, cooldown time.Duration) {
 	b.Collect(now, cooldown)
 }
 
+// SetOwner replaces the active or the alternate owner of allocated ordinals; a
+// nil owner leaves the place empty. Stamp the block before it is written.
+func (b *Block) SetOwner(ordinals []int, alternate bool, owner map[string]string) {
+	changed := map[int]int{}
+	for _, ordinal := range ordinals {
+		before := b.Allocations[ordinal]
+		after, done := changed[before]
+		if !done {
+			attribute := b.Attributes[before]
+			if alternate {
+				attribute.AlternateOwner = maps.Clone(owner)
+			} else {
+				attribute.Owner = maps.Clone(owner)
+			}
+			after = len(b.Attributes)
+			b.Attributes = append(b.Attributes, attribute)
+			changed[before] = after
+		}
+		b.Allocations[ordinal] = after
+	}
+	b.dropUnreferenced()
+}
+
 // StampReleased records the block's sequence number for ordinals that are
 // about to be released by address; a release by handle does not (IPAM contract
 // 2.4).

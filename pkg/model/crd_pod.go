@@ -29,13 +29,11 @@ type Namespace struct{ Metadata Metadata }
 
 // UnmarshalJSON reads a core Namespace.
 func (n *Namespace) UnmarshalJSON(data []byte) error {
-	var document struct {
-		Metadata Metadata `json:"metadata"`
-	}
-	if err := json.Unmarshal(data, &document); err != nil {
+	metadata, err := decodeMetadata(data)
+	if err != nil {
 		return err
 	}
-	n.Metadata = document.Metadata
+	n.Metadata = metadata
 	n.Metadata.unknown = nil
 	return nil
 }
@@ -46,6 +44,8 @@ type Pod struct {
 	Node           string
 	ServiceAccount string
 	HostNetwork    bool
+	// Controller is the object that made the pod, if one did.
+	Controller OwnerReference
 	// Ports are those that have a name or a host port.
 	Ports []EndpointPort
 	// Networks are the pod's addresses, /32 and /128; none once it is finished.
@@ -89,7 +89,7 @@ func (p *Pod) UnmarshalJSON(data []byte) error {
 	}
 	*p = Pod{
 		Metadata: core.Metadata, Node: core.Spec.NodeName, ServiceAccount: core.Spec.ServiceAccountName,
-		HostNetwork: core.Spec.HostNetwork, Ports: core.ports(),
+		HostNetwork: core.Spec.HostNetwork, Controller: core.Metadata.controller(), Ports: core.ports(),
 	}
 	p.Metadata.unknown = nil
 	if !core.finished() {

@@ -156,6 +156,32 @@ func (c *IPAMConfig) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
+// KindIPAMConfiguration is the IPAM configuration that operators edit where
+// etcd is the datastore; the allocator does not read it. Nothing writes it
+// here, and it is no part of Kinds.
+const KindIPAMConfiguration Kind = "IPAMConfiguration"
+
+// IPAMConfigurationName is the name of the one IPAMConfiguration.
+const IPAMConfigurationName = "default"
+
+// IPAMConfiguration tells whether virtual machines keep their addresses
+// (datastore contract 4.5).
+type IPAMConfiguration struct{ VMPersistence string }
+
+// UnmarshalJSON reads the object's wire form.
+func (c *IPAMConfiguration) UnmarshalJSON(data []byte) error {
+	var document struct {
+		Spec struct {
+			VMPersistence string `json:"kubeVirtVMAddressPersistence"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(data, &document); err != nil {
+		return err
+	}
+	*c = IPAMConfiguration{VMPersistence: document.Spec.VMPersistence}
+	return nil
+}
+
 // Encode writes a value as it stands in etcd and in the embedded file.
 func Encode(key Key, value any) ([]byte, error) {
 	// Not json.Marshal: that would check and copy the document once more.

@@ -67,7 +67,9 @@ func Kinds() []Kind {
 func (k Kind) Plural() string { return strings.ToLower(string(k)) + "s" }
 
 // Namespaced reports whether objects of the kind live in a namespace.
-func (k Kind) Namespaced() bool { return k == KindWorkloadEndpoint || k == KindPod }
+func (k Kind) Namespaced() bool {
+	return k == KindWorkloadEndpoint || k == KindPod || k == KindVirtualMachine || k == KindVirtualMachineInstance
+}
 
 // Affinity types.
 const (
@@ -206,7 +208,8 @@ func parseCIDRText(text, family string) (netip.Prefix, bool) {
 
 func parseResourcePath(rest string) (Key, bool) {
 	parts := strings.Split(rest, "/")
-	for _, kind := range append(Kinds(), KindNamespace, KindPod) {
+	readOnly := []Kind{KindNamespace, KindPod, KindVirtualMachine, KindVirtualMachineInstance, KindIPAMConfiguration}
+	for _, kind := range append(Kinds(), readOnly...) {
 		if parts[0] != kind.Plural() {
 			continue
 		}

@@ -142,6 +142,12 @@ func newResource(kind Kind) json.Unmarshaler {
 		return &Namespace{}
 	case KindPod:
 		return &Pod{}
+	case KindVirtualMachine:
+		return &VirtualMachine{}
+	case KindVirtualMachineInstance:
+		return &VirtualMachineInstance{}
+	case KindIPAMConfiguration:
+		return &IPAMConfiguration{}
 	}
 	return nil
 }

@@ -197,10 +197,11 @@ func (a *addition) connect(ctx context.Context, assigned *types100.Result) (*typ
 
 // isMigrationTarget: calico-ipam returns no routes for the target of a virtual
 // machine's migration, whose address still belongs to another node (network
-// plugin contract 6.2 step 6). A pod with addresses of its choice is none.
+// plugin contract 6.2 step 6). A pod that brings its own addresses is none; one
+// that wished for some may be: a machine's pods all wish for the same.
 func (a *addition) isMigrationTarget(assigned *types100.Result) bool {
-	chosen := len(a.wishes.Addresses)+len(a.wishes.AddressesWithoutIPAM) > 0
-	return a.ID.IsKubernetes() && a.Conf.IPAM.Type == netconf.IPAMCalico && len(assigned.Routes) == 0 && !chosen
+	own := len(a.wishes.AddressesWithoutIPAM) > 0
+	return a.ID.IsKubernetes() && a.Conf.IPAM.Type == netconf.IPAMCalico && len(assigned.Routes) == 0 && !own
 }
 
 // undo takes back what this call made and took. Its failures are logged: the

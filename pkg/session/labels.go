@@ -69,9 +69,14 @@ func leaveMark(path string) error {
 // nothing leads to it. Pools select namespaces by their labels (IPAM contract
 // 7.1 step 5).
 func (s *Session) NamespaceQuery() (query datastore.Query, ok bool) {
-	reachable := s.Conf.Kubernetes.Kubeconfig != "" || s.Conf.Policy.Type == netconf.PolicyKubernetes
-	if !s.ID.IsKubernetes() || !reachable {
+	if !s.ID.IsKubernetes() || !s.LeadsToCluster() {
 		return nil, false
 	}
 	return datastore.Get{Key: model.ResourceKey{Kind: model.KindNamespace, Name: s.ID.Namespace}}, true
+}
+
+// LeadsToCluster reports whether the configuration tells, beside the datastore,
+// where the Kubernetes API server is.
+func (s *Session) LeadsToCluster() bool {
+	return s.Conf.Kubernetes.Kubeconfig != "" || s.Conf.Policy.Type == netconf.PolicyKubernetes
 }

@@ -61,7 +61,7 @@ func (s *Store) decodeResource(group model.APIGroup, key model.ResourceKey, d do
 	switch key.Kind {
 	case model.KindNode:
 		return model.DecodeCoreNode(d.raw)
-	case model.KindNamespace, model.KindPod:
+	case model.KindNamespace, model.KindPod, model.KindVirtualMachine, model.KindVirtualMachineInstance:
 		return model.Decode(key, d.raw)
 	}
 	return model.DecodeResource(group, key, d.raw)

@@ -87,7 +87,7 @@ func (f *sending) notFound(answer reply, details status) error {
 	if details.Details.Name != "" {
 		return &stale{datastore.ErrNotFound, answer.err()}
 	}
-	return f.failure(datastore.Unreachable, fmt.Errorf(
+	return f.failure(datastore.Undefined, fmt.Errorf(
 		"%w %s: is its CustomResourceDefinition installed? (%w)", errUnknownResource, f.resource, answer.err()))
 }
 

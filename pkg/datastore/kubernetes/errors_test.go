@@ -27,7 +27,7 @@ var answers = map[string]struct {
 	"conflict":  {409, "Conflict", "ResourceVersion in precondition: 1, ResourceVersion in object meta: 2", nil, datastore.ErrConflict, datastore.ErrUnavailable, 0, ""},
 	"other one": {409, "Conflict", "UID in precondition: a, UID in object meta: b", nil, datastore.ErrNotFound, nil, 0, ""},
 	"absent":    {404, "NotFound", "not found", map[string]any{"name": "net.a"}, datastore.ErrNotFound, nil, 0, ""},
-	"no CRD":    {404, "NotFound", "the server could not find the requested resource", map[string]any{}, datastore.ErrUnavailable, datastore.ErrUnavailable, datastore.Unreachable, "ipamhandles.crd.projectcalico.org"},
+	"no CRD":    {404, "NotFound", "the server could not find the requested resource", map[string]any{}, datastore.ErrUnavailable, datastore.ErrUnavailable, datastore.Undefined, "ipamhandles.crd.projectcalico.org"},
 	"invalid, UID": {422, "Invalid", "immutable", map[string]any{"causes": []any{map[string]any{"field": "metadata.uid"}}},
 		datastore.ErrNotFound, nil, 0, ""},
 	"invalid, revision": {422, "Invalid", "stale", map[string]any{"causes": []any{map[string]any{"field": "metadata.resourceVersion"}}},

@@ -64,6 +64,13 @@ func core(kind model.Kind, namespace string) resource {
 	return r
 }
 
+// kubeVirt is a resource of KubeVirt's.
+func kubeVirt(kind model.Kind, namespace string) resource {
+	r := custom(model.KubeVirtVersion, string(kind), kind.Plural())
+	r.root += "/namespaces/" + url.PathEscape(namespace)
+	return r
+}
+
 // pods is the resource that endpoints are a view of.
 func pods(namespace string) resource { return core(model.KindPod, namespace) }
 
@@ -91,6 +98,8 @@ func kindOf(group model.APIGroup, key model.ResourceKey) (resource, string, erro
 		return custom(group, string(key.Kind), key.Kind.Plural()), key.Name, nil
 	case model.KindNode, model.KindNamespace, model.KindPod:
 		return core(key.Kind, key.Namespace), key.Name, nil
+	case model.KindVirtualMachine, model.KindVirtualMachineInstance:
+		return kubeVirt(key.Kind, key.Namespace), key.Name, nil
 	case model.KindWorkloadEndpoint:
 		pod, err := podOf(key)
 		return pods(key.Namespace), pod, err

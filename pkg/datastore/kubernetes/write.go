@@ -139,7 +139,7 @@ func (s *Store) requestFor(group model.APIGroup, m datastore.Mutation) (request,
 			return endpointRequest(where, name, m)
 		case model.KindNode:
 			return nodeRequest(where, name, m)
-		case model.KindPod, model.KindNamespace:
+		case model.KindPod, model.KindNamespace, model.KindVirtualMachine, model.KindVirtualMachineInstance:
 			return request{}, fmt.Errorf("%s: not Calico's to write", m.Key)
 		}
 	}

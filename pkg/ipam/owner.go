@@ -1,0 +1,218 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"calico-cni/pkg/datastore"
+	"calico-cni/pkg/model"
+)
+
+// ErrNotHeld says that a handle does not hold an address (any more).
+var ErrNotHeld = errors.New("the handle does not hold the address")
+
+// OwnerChange replaces an owner of addresses that a handle holds.
+type OwnerChange struct {
+	HandleID  string
+	Addresses []netip.Addr
+	// Alternate: the alternate owner is replaced, not the active one.
+	Alternate bool
+	Owner     map[string]string
+}
+
+// ChangeOwner carries an OwnerChange out for all of its addresses. It fails
+// with ErrNotHeld if the handle does not hold one of them.
+func (a *Allocator) ChangeOwner(ctx context.Context, c OwnerChange) error {
+	e := a.engine("")
+	if err := e.read(ctx, ReleaseQueries(c.HandleID)...); err != nil {
+		return err
+	}
+	d := &ownerChange{ownership: ownership{facts: e.facts, id: model.HandleIDBefore(c.HandleID)}, change: c}
+	return e.run(ctx, d.decide)
+}
+
+// ownership is what the decisions about owners have in common.
+type ownership struct {
+	facts *facts
+	id    string
+}
+
+// unread are the handle's blocks that have not been read yet.
+func (o *ownership) unread() []datastore.Query {
+	var queries []datastore.Query
+	for _, cidr := range o.blocks() {
+		if !o.facts.known(cidr) {
+			queries = append(queries, datastore.Get{Key: model.BlockKey{CIDR: cidr}})
+		}
+	}
+	return queries
+}
+
+func (o *ownership) blocks() []netip.Prefix {
+	if handle := o.facts.handles[o.id].value; handle != nil {
+		return sortedPrefixes(handle.Blocks)
+	}
+	return nil
+}
+
+// plan writes the blocks in which edit changes something, provided that the
+// handle stays as it is.
+func (o *ownership) plan(edit func(*model.Block) bool) *plan {
+	p := &plan{takesBack: true}
+	for _, cidr := range o.blocks() {
+		known := o.facts.blocks[cidr]
+		if known.value == nil {
+			continue
+		}
+		if block := known.value.Clone(); edit(block) {
+			p.blocks = append(p.blocks, writtenBlock(block, known.revision))
+		}
+	}
+	p.guards = append(p.guards, handleGuard(o.id, o.facts.handles[o.id].revision))
+	return p
+}
+
+func writtenBlock(block *model.Block, revision datastore.Revision) edit {
+	block.Stamp()
+	return edit{model.BlockKey{CIDR: block.CIDR}, block, revision}
+}
+
+func handleGuard(id string, revision datastore.Revision) edit {
+	return edit{key: model.HandleKey{ID: id}, revision: revision}
+}
+
+// ownerChange is the decision what to write for an OwnerChange.
+type ownerChange struct {
+	ownership
+	change OwnerChange
+}
+
+func (d *ownerChange) decide() (decision, error) {
+	if needs := d.unread(); len(needs) > 0 {
+		return decision{needs: needs}, nil
+	}
+	held := map[netip.Addr]bool{}
+	p := d.plan(func(block *model.Block) bool {
+		var ordinals []int
+		for _, ordinal := range block.Held(d.id) {
+			addr := block.Addr(ordinal)
+			if !slices.Contains(d.change.Addresses, addr) {
+				continue
+			}
+			held[addr] = true
+			if !maps.Equal(d.current(block.HolderOf(ordinal)), d.change.Owner) {
+				ordinals = append(ordinals, ordinal)
+			}
+		}
+		block.SetOwner(ordinals, d.change.Alternate, d.change.Owner)
+		return len(ordinals) > 0
+	})
+	for _, addr := range d.change.Addresses {
+		if !held[addr] {
+			return decision{}, fmt.Errorf("%s, address %s: %w", model.HandleKey{ID: d.id}, addr, ErrNotHeld)
+		}
+	}
+	return decision{final: p}, nil
+}
+
+func (d *ownerChange) current(holder *model.Attribute) map[string]string {
+	if d.change.Alternate {
+		return holder.AlternateOwner
+	}
+	return holder.Owner
+}
+
+// IsPod reports whether an owner map names a pod.
+func IsPod(owner map[string]string, namespace, pod string) bool {
+	return owner["pod"] == pod && owner["namespace"] == namespace
+}
+
+// Disowning takes a pod's name off the addresses of a handle.
+type Disowning struct {
+	HandleID       string
+	Namespace, Pod string
+	// Release: the addresses are given back, and the handle goes, unless
+	// another owner remains.
+	Release bool
+}
+
+// Disown carries a Disowning out (IPAM contract 9): per address the pod's name
+// is cleared as the active owner or, if it is not that, as the alternate one.
+// It reports whether the addresses were released.
+func (a *Allocator) Disown(ctx context.Context, o Disowning) (released bool, err error) {
+	e := a.engine("")
+	if err := e.read(ctx, ReleaseQueries(o.HandleID)...); err != nil {
+		return false, err
+	}
+	id := model.HandleIDBefore(o.HandleID)
+	d := &disowning{
+		ownership: ownership{facts: e.facts, id: id}, request: o,
+		release: handleRelease{facts: e.facts, ids: []string{id}, touched: map[netip.Prefix]bool{}},
+	}
+	if err := e.run(ctx, d.decide); err != nil {
+		return false, err
+	}
+	e.returnUnselected(ctx, sortedPrefixes(d.release.touched))
+	return d.released, nil
+}
+
+// disowning is the decision what to write for a Disowning.
+type disowning struct {
+	ownership
+	request  Disowning
+	release  handleRelease
+	released bool
+}
+
+func (d *disowning) decide() (decision, error) {
+	if needs := d.unread(); len(needs) > 0 {
+		return decision{needs: needs}, nil
+	}
+	if d.released = d.request.Release && !d.owned(); d.released {
+		return d.release.decide()
+	}
+	return decision{final: d.plan(func(block *model.Block) bool {
+		active, alternate := d.named(block)
+		block.SetOwner(active, false, nil)
+		block.SetOwner(alternate, true, nil)
+		return len(active)+len(alternate) > 0
+	})}, nil
+}
+
+// named are the ordinals of a block whose active owner is the pod, and the
+// others whose alternate owner is.
+func (d *disowning) named(block *model.Block) (active, alternate []int) {
+	for _, ordinal := range block.Held(d.id) {
+		holder := block.HolderOf(ordinal)
+		switch {
+		case IsPod(holder.Owner, d.request.Namespace, d.request.Pod):
+			active = append(active, ordinal)
+		case IsPod(holder.AlternateOwner, d.request.Namespace, d.request.Pod):
+			alternate = append(alternate, ordinal)
+		}
+	}
+	return active, alternate
+}
+
+// owned reports whether any address has an owner beside the pod.
+func (d *disowning) owned() bool {
+	for _, cidr := range d.blocks() {
+		block := d.facts.blocks[cidr].value
+		if block == nil {
+			continue
+		}
+		active, alternate := d.named(block)
+		for _, ordinal := range block.Held(d.id) {
+			holder := block.HolderOf(ordinal)
+			if len(holder.Owner) > 0 && !slices.Contains(active, ordinal) ||
+				len(holder.AlternateOwner) > 0 && !slices.Contains(alternate, ordinal) {
+				return true
+			}
+		}
+	}
+	return false
+}
