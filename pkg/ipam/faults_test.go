@@ -94,6 +94,20 @@ func verbs() []verb {
 			}
 			return err
 		}, del, releases},
+		{"change of owner", func(c *cluster) { c.assignBoth("worker-b", "one") }, func(c *cluster, a *Allocator) error {
+			return a.ChangeOwner(c.ctx(), c.ownerChange("one", "launcher-b", true))
+		}, del, releases},
+		{"disowning", func(c *cluster) { c.machine("launcher-a", "launcher-b") }, func(c *cluster, a *Allocator) error {
+			_, err := a.Disown(c.ctx(), leaving("launcher-a", true))
+			return err
+		}, del, releases},
+		{"disowning that releases", func(c *cluster) { c.machine("launcher-a", "") }, func(c *cluster, a *Allocator) error {
+			released, err := a.Disown(c.ctx(), leaving("launcher-a", true))
+			if err == nil && !released {
+				err = errors.New("not released")
+			}
+			return err
+		}, del, releases},
 		{"release of affinities", func(c *cluster) {
 			c.assign("worker-b", "other", 65)
 			if _, _, err := c.ipam.ReleaseAddresses(c.ctx(), []Release{{Addr: netip.MustParseAddr("10.77.0.64")}}); err != nil {

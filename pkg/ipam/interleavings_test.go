@@ -3,6 +3,7 @@ package ipam
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 // undisturbed and with one fault anywhere.
 func TestInterleavings(t *testing.T) {
 	t.Parallel()
-	for _, i := range append(interleavings(), foreignInterleavings()...) {
+	for _, i := range slices.Concat(interleavings(), foreignInterleavings(), ownerInterleavings()) {
 		for kind, options := range map[string]memory.Options{"transactional": {}, "sequential": {NonTransactional: true}} {
 			t.Run("IPAM/65 "+i.name+"/"+kind, func(t *testing.T) {
 				t.Parallel()

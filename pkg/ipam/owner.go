@@ -59,18 +59,20 @@ func (o *ownership) blocks() []netip.Prefix {
 	return nil
 }
 
-// plan writes the blocks in which edit changes something, provided that the
-// handle stays as it is.
-func (o *ownership) plan(edit func(*model.Block) bool) *plan {
+// plan writes the blocks in which change changes something, provided that the
+// others and the handle stay as they are.
+func (o *ownership) plan(change func(*model.Block) bool) *plan {
 	p := &plan{takesBack: true}
 	for _, cidr := range o.blocks() {
 		known := o.facts.blocks[cidr]
 		if known.value == nil {
 			continue
 		}
-		if block := known.value.Clone(); edit(block) {
+		if block := known.value.Clone(); change(block) {
 			p.blocks = append(p.blocks, writtenBlock(block, known.revision))
+			continue
 		}
+		p.guards = append(p.guards, blockGuard(cidr, known.revision))
 	}
 	p.guards = append(p.guards, handleGuard(o.id, o.facts.handles[o.id].revision))
 	return p
@@ -79,6 +81,10 @@ func (o *ownership) plan(edit func(*model.Block) bool) *plan {
 func writtenBlock(block *model.Block, revision datastore.Revision) edit {
 	block.Stamp()
 	return edit{model.BlockKey{CIDR: block.CIDR}, block, revision}
+}
+
+func blockGuard(cidr netip.Prefix, revision datastore.Revision) edit {
+	return edit{key: model.BlockKey{CIDR: cidr}, revision: revision}
 }
 
 func handleGuard(id string, revision datastore.Revision) edit {
@@ -128,12 +134,13 @@ func (d *ownerChange) current(holder *model.Attribute) map[string]string {
 
 // IsPod reports whether an owner map names a pod.
 func IsPod(owner map[string]string, namespace, pod string) bool {
-	return owner["pod"] == pod && owner["namespace"] == namespace
+	return pod != "" && owner["pod"] == pod && owner["namespace"] == namespace
 }
 
 // Disowning takes a pod's name off the addresses of a handle.
 type Disowning struct {
-	HandleID       string
+	HandleID string
+	// Namespace and Pod name the pod; without a name nobody's is taken off.
 	Namespace, Pod string
 	// Release: the addresses are given back, and the handle goes, unless
 	// another owner remains.
@@ -144,9 +151,20 @@ type Disowning struct {
 // is cleared as the active owner or, if it is not that, as the alternate one.
 // It reports whether the addresses were released.
 func (a *Allocator) Disown(ctx context.Context, o Disowning) (released bool, err error) {
+	released, wrote, err := a.disown(ctx, o)
+	if err == nil && wrote && o.Release && !a.store.Transactional() {
+		// The other owner may have left meanwhile, thinking that we remain.
+		o.Pod = ""
+		released, _, err = a.disown(ctx, o)
+	}
+	return released, err
+}
+
+// disown also reports whether it has taken the pod's name off, and no more.
+func (a *Allocator) disown(ctx context.Context, o Disowning) (released, wrote bool, err error) {
 	e := a.engine("")
 	if err := e.read(ctx, ReleaseQueries(o.HandleID)...); err != nil {
-		return false, err
+		return false, false, err
 	}
 	id := model.HandleIDBefore(o.HandleID)
 	d := &disowning{
@@ -154,10 +172,10 @@ func (a *Allocator) Disown(ctx context.Context, o Disowning) (released bool, err
 		release: handleRelease{facts: e.facts, ids: []string{id}, touched: map[netip.Prefix]bool{}},
 	}
 	if err := e.run(ctx, d.decide); err != nil {
-		return false, err
+		return false, false, err
 	}
 	e.returnUnselected(ctx, sortedPrefixes(d.release.touched))
-	return d.released, nil
+	return d.released, d.wrote, nil
 }
 
 // disowning is the decision what to write for a Disowning.
@@ -166,6 +184,7 @@ type disowning struct {
 	request  Disowning
 	release  handleRelease
 	released bool
+	wrote    bool
 }
 
 func (d *disowning) decide() (decision, error) {
@@ -175,12 +194,14 @@ func (d *disowning) decide() (decision, error) {
 	if d.released = d.request.Release && !d.owned(); d.released {
 		return d.release.decide()
 	}
-	return decision{final: d.plan(func(block *model.Block) bool {
+	p := d.plan(func(block *model.Block) bool {
 		active, alternate := d.named(block)
 		block.SetOwner(active, false, nil)
 		block.SetOwner(alternate, true, nil)
 		return len(active)+len(alternate) > 0
-	})}, nil
+	})
+	d.wrote = d.wrote || len(p.blocks) > 0
+	return decision{final: p}, nil
 }
 
 // named are the ordinals of a block whose active owner is the pod, and the

@@ -1,0 +1,412 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"calico-cni/pkg/datastore"
+	"calico-cni/pkg/datastore/memory"
+	"calico-cni/pkg/model"
+)
+
+// podOwner is the owner map of a pod.
+func podOwner(pod string) map[string]string {
+	return map[string]string{"node": "worker-b", "namespace": "shop", "pod": pod}
+}
+
+// assignBoth gives a container an address of each family.
+func (c *cluster) assignBoth(host, container string) {
+	c.Helper()
+	r := c.request(host, container, 1)
+	r.Count6 = 1
+	if _, err := c.ipam.Assign(c.ctx(), r); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// held are the addresses of a handle, with their owners.
+func (c *cluster) held(container string) []Allocation {
+	c.Helper()
+	held, err := New(c.store.Competitor(), Options{}).AllocationsByHandle(c.ctx(), "k8s-pod-network."+container)
+	if err != nil && !errors.Is(err, datastore.ErrNotFound) {
+		c.Fatal(err)
+	}
+	return held
+}
+
+func (c *cluster) ownerChange(container, pod string, alternate bool) OwnerChange {
+	c.Helper()
+	change := OwnerChange{HandleID: "k8s-pod-network." + container, Alternate: alternate, Owner: podOwner(pod)}
+	for _, allocation := range c.held(container) {
+		change.Addresses = append(change.Addresses, allocation.Addr)
+	}
+	return change
+}
+
+// machine has the addresses of both families under the handle of "one", with
+// these owners.
+func (c *cluster) machine(active, alternate string) {
+	c.Helper()
+	c.assignBoth("worker-b", "one")
+	changes := []OwnerChange{c.ownerChange("one", active, false)}
+	if active == "" {
+		changes[0].Owner = nil
+	}
+	if alternate != "" {
+		changes = append(changes, c.ownerChange("one", alternate, true))
+	}
+	for _, change := range changes {
+		if err := c.ipam.ChangeOwner(c.ctx(), change); err != nil {
+			c.Fatal(err)
+		}
+	}
+}
+
+func leaving(pod string, release bool) Disowning {
+	return Disowning{HandleID: "k8s-pod-network.one", Namespace: "shop", Pod: pod, Release: release}
+}
+
+// wantOwners checks the owners of both addresses of the handle of "one".
+func (c *cluster) wantOwners(active, alternate string) {
+	c.Helper()
+	held := c.held("one")
+	if len(held) != 2 {
+		c.Errorf("%d addresses, want 2", len(held))
+	}
+	for _, allocation := range held {
+		if allocation.Attributes["pod"] != active || allocation.Alternate["pod"] != alternate {
+			c.Errorf("%s is owned by %v and %v, want %q and %q", allocation.Addr, allocation.Attributes, allocation.Alternate, active, alternate)
+		}
+	}
+}
+
+func bothPools(c *cluster) {
+	c.p26()
+	c.pool("pods-v6", "fd00:77:1::/112", 122)
+}
+
+func TestChangeOwner(t *testing.T) {
+	t.Parallel()
+	forBothKinds(t, func(t *testing.T, c *cluster) {
+		bothPools(c)
+		c.machine("launcher-a", "")
+		c.wantOwners("launcher-a", "")
+		before := c.block("10.77.0.0/26")
+		change := c.ownerChange("one", "launcher-b", true)
+		if err := c.ipam.ChangeOwner(c.ctx(), change); err != nil {
+			t.Fatal(err)
+		}
+		c.wantOwners("launcher-a", "launcher-b")
+		after := c.block("10.77.0.0/26")
+		if after.SequenceNumber != before.SequenceNumber+1 || after.SequenceForAllocation[0] != before.SequenceForAllocation[0] {
+			t.Errorf("sequence numbers %d %v, then %d %v", before.SequenceNumber, before.SequenceForAllocation, after.SequenceNumber, after.SequenceForAllocation)
+		}
+		writes := c.store.Writes()
+		if err := c.ipam.ChangeOwner(c.ctx(), change); err != nil || c.store.Writes() != writes {
+			t.Errorf("the same again: %v, %d writes", err, c.store.Writes()-writes)
+		}
+		change.Addresses = append(change.Addresses, netip.MustParseAddr("10.77.0.9"))
+		change.Owner = podOwner("launcher-c")
+		if err := c.ipam.ChangeOwner(c.ctx(), change); !errors.Is(err, ErrNotHeld) {
+			t.Errorf("an address of somebody else: %v", err)
+		}
+		c.wantOwners("launcher-a", "launcher-b")
+		change.HandleID = "k8s-pod-network.none"
+		if err := c.ipam.ChangeOwner(c.ctx(), change); !errors.Is(err, ErrNotHeld) {
+			t.Errorf("no such handle: %v", err)
+		}
+	})
+}
+
+// TestOwnerOfOneAddress: addresses that were assigned together share an
+// attribute, and get one each when they differ.
+func TestOwnerOfOneAddress(t *testing.T) {
+	t.Parallel()
+	forBothKinds(t, func(t *testing.T, c *cluster) {
+		c.p26()
+		c.assign("worker-b", "one", 3)
+		change := c.ownerChange("one", "launcher-a", false)
+		change.Addresses = change.Addresses[1:2]
+		if err := c.ipam.ChangeOwner(c.ctx(), change); err != nil {
+			t.Fatal(err)
+		}
+		block := c.block("10.77.0.0/26")
+		if len(block.Attributes) != 2 || block.HolderOf(1).Owner["pod"] != "launcher-a" || block.HolderOf(0).Owner["pod"] != "" || block.HolderOf(2).Owner["pod"] != "" {
+			t.Errorf("attributes %+v of %v", block.Attributes, block.Allocations[:3])
+		}
+	})
+}
+
+func TestDisown(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		active, alternate, pod  string
+		release, released       bool
+		wantActive, wantAlterna string
+	}{
+		"the active owner":                   {"a", "", "a", false, false, "", ""},
+		"the active owner of two":            {"a", "b", "a", true, false, "", "b"},
+		"the alternate owner":                {"a", "b", "b", true, false, "a", ""},
+		"once by each name":                  {"a", "a", "a", true, false, "", "a"},
+		"a stranger":                         {"a", "b", "c", true, false, "a", "b"},
+		"a stranger, the machine has ended":  {"", "", "c", true, true, "", ""},
+		"the last, the machine has ended":    {"a", "", "a", true, true, "", ""},
+		"the last alternate, it has ended":   {"", "b", "b", true, true, "", ""},
+		"a stranger, the machine has not":    {"", "", "c", false, false, "", ""},
+		"another remains, it has ended":      {"", "b", "c", true, false, "", "b"},
+		"another remains active, it has end": {"a", "", "c", true, false, "a", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			forBothKinds(t, func(t *testing.T, c *cluster) {
+				bothPools(c)
+				c.machine(test.active, test.alternate)
+				released, err := c.ipam.Disown(c.ctx(), leaving(test.pod, test.release))
+				if err != nil || released != test.released {
+					t.Fatalf("released %v, %v", released, err)
+				}
+				if test.released {
+					c.wantGone("k8s-pod-network.one")
+					return
+				}
+				c.wantOwners(test.wantActive, test.wantAlterna)
+				if raw, _ := c.store.Raw(model.BlockKey{CIDR: netip.MustParsePrefix("10.77.0.0/26")}.Path()); len(c.block("10.77.0.0/26").Attributes) != 1 {
+					t.Errorf("the block holds %s", raw)
+				}
+			})
+		})
+	}
+	t.Run("no handle", func(t *testing.T) {
+		t.Parallel()
+		forBothKinds(t, func(t *testing.T, c *cluster) {
+			if _, err := c.ipam.Disown(c.ctx(), leaving("a", true)); err != nil || c.store.Writes() != 0 {
+				t.Errorf("%v, %d writes", err, c.store.Writes())
+			}
+		})
+	})
+}
+
+// TestDisownedForm: what is empty is not written, and the handle's name keeps
+// the block from being given away (IPAM contract 9).
+func TestDisownedForm(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, memory.Options{})
+	bothPools(c)
+	c.machine("a", "")
+	if _, err := c.ipam.Disown(c.ctx(), leaving("a", false)); err != nil {
+		t.Fatal(err)
+	}
+	block := c.block("10.77.0.0/26")
+	form, err := block.Attributes[0].MarshalJSON()
+	if err != nil || string(form) != `{"handle_id":"k8s-pod-network.one"}` || block.Empty() {
+		t.Errorf("attribute %s, %v; empty is %v", form, err, block.Empty())
+	}
+}
+
+// TestOncePerFamily: a handle gets a second address of a family from no
+// request, neither any nor a certain one.
+func TestOncePerFamily(t *testing.T) {
+	t.Parallel()
+	requests := map[string]func(c *cluster) error{
+		"any address": func(c *cluster) error {
+			r := c.request("worker-b", "one", 1)
+			r.OncePerFamily = true
+			_, err := c.ipam.Assign(c.ctx(), r)
+			return err
+		},
+		"a certain address": func(c *cluster) error {
+			r := c.address("worker-b", "one", "10.77.0.9")
+			r.OncePerFamily = true
+			_, err := c.ipam.AssignAddress(c.ctx(), r)
+			return err
+		},
+	}
+	const handle = "k8s-pod-network.one"
+	for name, request := range requests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			forBothKinds(t, func(t *testing.T, c *cluster) {
+				bothPools(c)
+				r := c.request("worker-b", "one", 0)
+				r.Count6 = 1
+				if _, err := c.ipam.Assign(c.ctx(), r); err != nil {
+					t.Fatal(err)
+				}
+				if err := request(c); err != nil {
+					t.Errorf("the other family is there: %v", err)
+				}
+				if err := request(c); !errors.Is(err, ErrHandleHolds) {
+					t.Errorf("the family is there: %v", err)
+				}
+				if held := c.held("one"); len(held) != 2 {
+					t.Errorf("held are %v", held)
+				}
+			})
+		})
+		t.Run(name+", a rival is faster", func(t *testing.T) {
+			t.Parallel()
+			forBothKinds(t, func(t *testing.T, c *cluster) {
+				bothPools(c)
+				c.assign("worker-b", "other", 1)
+				c.beforeFirstWrite(func() {
+					c.clock.advance(1) // its own timestamp
+					c.competitor().assign("worker-b", "one", 1)
+				})
+				if err := request(c); !errors.Is(err, ErrHandleHolds) {
+					t.Errorf("%v", err)
+				}
+				if held := c.held("one"); len(held) != 1 {
+					t.Errorf("held are %v", held)
+				}
+			})
+		})
+		t.Run(name+", a killed one counted", func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, memory.Options{})
+			bothPools(c)
+			c.assign("worker-b", "other", 1)
+			c.plant(model.HandleKey{ID: handle}, `{"block":{"10.77.0.0/26":1,"10.77.0.64/26":2},"deleted":false}`)
+			holding, err := c.ipam.HoldingOf(c.ctx(), handle)
+			if err != nil || len(holding.Dangling) != 2 || len(holding.Allocations) != 0 {
+				t.Errorf("%+v, %v", holding, err)
+			}
+			if err := request(c); err != nil {
+				t.Fatal(err)
+			}
+			if held := c.held("one"); len(held) != 1 {
+				t.Errorf("held are %v", held)
+			}
+			c.release("one")
+			verifyConsistent(t, c.store)
+		})
+		t.Run(name+", its block cannot be read", func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, memory.Options{})
+			bothPools(c)
+			c.assign("worker-b", "one", 1)
+			c.plant(model.BlockKey{CIDR: netip.MustParsePrefix("10.77.0.0/26")}, `{`)
+			if err := request(c); err == nil {
+				t.Error("a second address may have been assigned")
+			}
+			if holding, err := c.ipam.HoldingOf(c.ctx(), handle); err != nil || len(holding.Unreadable) != 1 {
+				t.Errorf("%+v, %v", holding, err)
+			}
+		})
+	}
+}
+
+// beforeFirstWrite runs do once, before the first write.
+func (c *cluster) beforeFirstWrite(do func()) {
+	done := false
+	c.store.SetHooks(memory.Hooks{Before: func(_ context.Context, call memory.Call) error {
+		if call.IsWrite() && !done {
+			done = true
+			do()
+		}
+		return nil
+	}})
+}
+
+// TestStalePassesMachines: GC takes a machine's addresses for nobody's, even if
+// the network's name makes its handle look like a container's.
+func TestStalePassesMachines(t *testing.T) {
+	t.Parallel()
+	forBothKinds(t, func(t *testing.T, c *cluster) {
+		c.p26()
+		for _, network := range []string{"net", "net.vmi", "net.vmi.shop"} {
+			r := c.request("worker-b", "", 1)
+			r.HandleID, r.Attributes[AttributeInstance] = "net.vmi.shop.vm1", "vm1"
+			if network == "net" {
+				if _, err := c.ipam.Assign(c.ctx(), r); err != nil {
+					t.Fatal(err)
+				}
+				c.clock.advance(1)
+			}
+			stale, err := c.ipam.StaleHandles(c.ctx(), GCRequest{Network: network, Host: "worker-b", Before: c.clock.Now()})
+			if err != nil || len(stale) != 0 {
+				t.Errorf("network %s: %v, %v", network, stale, err)
+			}
+		}
+	})
+}
+
+// own makes a pod an owner of a machine's addresses, or finds that there are
+// none (any more).
+func own(pod string, alternate bool) actor {
+	run := func(ctx context.Context, c *cluster, a *Allocator) error {
+		return a.ChangeOwner(ctx, OwnerChange{
+			HandleID: "k8s-pod-network.one", Alternate: alternate, Owner: podOwner(pod),
+			Addresses: []netip.Addr{netip.MustParseAddr("10.77.0.0"), c.six()},
+		})
+	}
+	return actor{
+		name: "ADD of " + pod, mayFail: true,
+		run: func(c *cluster, a *Allocator) error { return run(context.Background(), c, a) },
+		recover: func(c *cluster) error {
+			if err := run(c.ctx(), c, c.ipam); err != nil && !errors.Is(err, ErrNotHeld) {
+				return err
+			}
+			return nil
+		},
+	}
+}
+
+// six is the first address of the first block of worker-b.
+func (c *cluster) six() netip.Addr { return netip.MustParseAddr("fd00:77:1::c200") }
+
+func disown(pod string, release bool) actor {
+	return actor{
+		name: fmt.Sprintf("DEL of %s, ended %v", pod, release),
+		run: func(_ *cluster, a *Allocator) error {
+			_, err := a.Disown(context.Background(), leaving(pod, release))
+			return err
+		},
+		recover: func(c *cluster) error {
+			_, err := c.ipam.Disown(c.ctx(), leaving(pod, release))
+			return err
+		},
+	}
+}
+
+// addFirst is the ADD of a machine's first pod.
+func addFirst(host string) actor {
+	a := addAny(host, "one")
+	a.run = func(c *cluster, allocator *Allocator) error {
+		r := c.request(host, "one", 1)
+		r.OncePerFamily = true
+		_, err := allocator.Assign(context.Background(), r)
+		return err
+	}
+	return a
+}
+
+func ownerInterleavings() []interleaving {
+	machine := func(active, alternate string) func(*cluster) {
+		return func(c *cluster) { bothPools(c); c.machine(active, alternate) }
+	}
+	return []interleaving{
+		{name: "a machine moves while its pod is networked again", prepare: machine("a", ""), actors: []actor{own("a", false), own("b", true)},
+			verify: func(c *cluster) { c.wantOwners("a", "b") }},
+		{name: "both pods of a machine leave", prepare: machine("a", "b"), actors: []actor{disown("a", false), disown("b", false)},
+			verify: func(c *cluster) { c.wantOwners("", "") }},
+		{name: "both pods of a machine leave at its end", prepare: machine("a", "b"), actors: []actor{disown("a", true), disown("b", true)},
+			verify: func(c *cluster) { c.wantGone("k8s-pod-network.one") }},
+		{name: "a machine's next pod comes and its last one leaves", prepare: machine("a", ""), actors: []actor{own("b", false), disown("a", false)},
+			verify: func(c *cluster) { c.wantOwners("b", "") }},
+		{name: "a pod comes while the addresses are released", prepare: machine("a", ""), actors: []actor{own("b", true), disown("a", true)},
+			calmly: func(c *cluster) {
+				if len(c.held("one")) > 0 {
+					c.wantOwners("", "b")
+				}
+			}},
+		{name: "two first pods of a machine", sharedHandle: true, loose: true, prepare: func(c *cluster) { c.p26() }, actors: []actor{addFirst("worker-a"), addFirst("worker-b")},
+			verify: func(c *cluster) {
+				if held := c.held("one"); c.store.Transactional() && len(held) > 1 {
+					c.Errorf("the machine has %v", held)
+				}
+			}},
+	}
+}
