@@ -95,7 +95,7 @@ func verbs() []verb {
 			return err
 		}, del, releases},
 		{"change of owner", func(c *cluster) { c.assignBoth("worker-b", "one") }, func(c *cluster, a *Allocator) error {
-			return a.ChangeOwner(c.ctx(), c.ownerChange("one", "launcher-b", true))
+			return a.ChangeOwner(c.ctx(), handleOfOne, ofAll("launcher-b", true))
 		}, del, releases},
 		{"disowning", func(c *cluster) { c.machine("launcher-a", "launcher-b") }, func(c *cluster, a *Allocator) error {
 			_, err := a.Disown(c.ctx(), leaving("launcher-a", true))

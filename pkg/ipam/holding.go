@@ -33,12 +33,6 @@ func (a *Allocator) AddressesByHandle(ctx context.Context, id string) ([]netip.A
 	return addresses, err
 }
 
-// AllocationsByHandle is AddressesByHandle with the owners.
-func (a *Allocator) AllocationsByHandle(ctx context.Context, id string) ([]Allocation, error) {
-	holding, err := a.HoldingOf(ctx, id)
-	return holding.Allocations, err
-}
-
 // Holding is what a handle holds.
 type Holding struct {
 	Allocations []Allocation
@@ -50,41 +44,48 @@ type Holding struct {
 	Unreadable []netip.Prefix
 }
 
-// HoldingOf returns what a handle holds. A handle that does not exist is
-// datastore.ErrNotFound.
-func (a *Allocator) HoldingOf(ctx context.Context, id string) (Holding, error) {
-	var holding Holding
+// AllocationsByHandle is AddressesByHandle with the owners.
+func (a *Allocator) AllocationsByHandle(ctx context.Context, id string) ([]Allocation, error) {
 	e := a.engine("")
 	ids := handleIDs([]string{id})
 	if len(ids) == 0 {
-		return holding, errors.New("looking up the addresses of a handle: it has no id")
+		return nil, errors.New("looking up the addresses of a handle: it has no id")
 	}
 	if err := e.read(ctx, ReleaseQueries(ids...)...); err != nil {
-		return holding, err
+		return nil, err
 	}
 	handle := e.facts.handles[ids[0]].value
 	if handle == nil {
-		return holding, fmt.Errorf("%s: %w", model.HandleKey{ID: ids[0]}, datastore.ErrNotFound)
+		return nil, fmt.Errorf("%s: %w", model.HandleKey{ID: ids[0]}, datastore.ErrNotFound)
 	}
-	cidrs := sortedPrefixes(handle.Blocks)
-	if len(cidrs) == 0 {
-		return holding, nil
+	if len(handle.Blocks) == 0 {
+		return nil, nil
 	}
-	if err := e.readPassing(ctx, blockGets(cidrs)...); err != nil {
-		return holding, err
+	if err := e.readPassing(ctx, blockGets(sortedPrefixes(handle.Blocks))...); err != nil {
+		return nil, err
 	}
-	for _, cidr := range cidrs {
-		block := e.facts.blocks[cidr].value
+	return e.facts.holding(ids[0]).Allocations, nil
+}
+
+// holding is what a handle holds whose blocks have been read.
+func (f *facts) holding(id string) Holding {
+	var holding Holding
+	handle := f.handles[id].value
+	if handle == nil {
+		return holding
+	}
+	for _, cidr := range sortedPrefixes(handle.Blocks) {
+		block := f.blocks[cidr].value
 		switch {
-		case e.facts.unreadable[cidr]:
+		case f.unreadable[cidr]:
 			holding.Unreadable = append(holding.Unreadable, cidr)
-		case block == nil || len(block.Held(ids[0])) == 0:
+		case block == nil || len(block.Held(id)) == 0:
 			holding.Dangling = append(holding.Dangling, cidr)
 		default:
-			holding.Allocations = append(holding.Allocations, allocations(block, block.Held(ids[0]))...)
+			holding.Allocations = append(holding.Allocations, allocations(block, block.Held(id))...)
 		}
 	}
-	return holding, nil
+	return holding
 }
 
 func blockGets(cidrs []netip.Prefix) []datastore.Query {

@@ -2,8 +2,6 @@ package ipam
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -12,26 +10,25 @@ import (
 	"calico-cni/pkg/model"
 )
 
-// ErrNotHeld says that a handle does not hold an address (any more).
-var ErrNotHeld = errors.New("the handle does not hold the address")
-
 // OwnerChange replaces an owner of addresses that a handle holds.
 type OwnerChange struct {
-	HandleID  string
 	Addresses []netip.Addr
 	// Alternate: the alternate owner is replaced, not the active one.
 	Alternate bool
 	Owner     map[string]string
 }
 
-// ChangeOwner carries an OwnerChange out for all of its addresses. It fails
-// with ErrNotHeld if the handle does not hold one of them.
-func (a *Allocator) ChangeOwner(ctx context.Context, c OwnerChange) error {
+// ChangeOwner has decide look at what a handle holds and carries its answer
+// out, for all addresses together. If somebody else writes in between, decide
+// is asked again. A handle that does not exist holds nothing.
+func (a *Allocator) ChangeOwner(ctx context.Context, id string, decide func(Holding) (OwnerChange, error)) error {
+	id = model.HandleIDBefore(id)
 	e := a.engine("")
-	if err := e.read(ctx, ReleaseQueries(c.HandleID)...); err != nil {
+	e.fetch = e.readPassing
+	if err := e.read(ctx, ReleaseQueries(id)...); err != nil {
 		return err
 	}
-	d := &ownerChange{ownership: ownership{facts: e.facts, id: model.HandleIDBefore(c.HandleID)}, change: c}
+	d := &ownerChange{ownership: ownership{facts: e.facts, id: id}, ask: decide}
 	return e.run(ctx, d.decide)
 }
 
@@ -94,6 +91,7 @@ func handleGuard(id string, revision datastore.Revision) edit {
 // ownerChange is the decision what to write for an OwnerChange.
 type ownerChange struct {
 	ownership
+	ask    func(Holding) (OwnerChange, error)
 	change OwnerChange
 }
 
@@ -101,28 +99,18 @@ func (d *ownerChange) decide() (decision, error) {
 	if needs := d.unread(); len(needs) > 0 {
 		return decision{needs: needs}, nil
 	}
-	held := map[netip.Addr]bool{}
-	p := d.plan(func(block *model.Block) bool {
-		var ordinals []int
-		for _, ordinal := range block.Held(d.id) {
-			addr := block.Addr(ordinal)
-			if !slices.Contains(d.change.Addresses, addr) {
-				continue
-			}
-			held[addr] = true
-			if !maps.Equal(d.current(block.HolderOf(ordinal)), d.change.Owner) {
-				ordinals = append(ordinals, ordinal)
-			}
-		}
+	var err error
+	if d.change, err = d.ask(d.facts.holding(d.id)); err != nil {
+		return decision{}, err
+	}
+	return decision{final: d.plan(func(block *model.Block) bool {
+		ordinals := slices.DeleteFunc(block.Held(d.id), func(ordinal int) bool {
+			return !slices.Contains(d.change.Addresses, block.Addr(ordinal)) ||
+				maps.Equal(d.current(block.HolderOf(ordinal)), d.change.Owner)
+		})
 		block.SetOwner(ordinals, d.change.Alternate, d.change.Owner)
 		return len(ordinals) > 0
-	})
-	for _, addr := range d.change.Addresses {
-		if !held[addr] {
-			return decision{}, fmt.Errorf("%s, address %s: %w", model.HandleKey{ID: d.id}, addr, ErrNotHeld)
-		}
-	}
-	return decision{final: p}, nil
+	})}, nil
 }
 
 func (d *ownerChange) current(holder *model.Attribute) map[string]string {

@@ -134,7 +134,7 @@ const (
 func (s *serving) assignMachine(ctx context.Context) (assigned, error) {
 	for try := 1; ; try++ {
 		got, err := s.tryMachine(ctx, try < danglingTries)
-		again := errors.Is(err, ipam.ErrHandleHolds) || errors.Is(err, ipam.ErrNotHeld) || errors.Is(err, errDangling)
+		again := errors.Is(err, ipam.ErrHandleHolds) || errors.Is(err, errDangling)
 		if !again {
 			return got, err
 		}
@@ -158,60 +158,56 @@ func pause(ctx context.Context, d time.Duration) (done bool) {
 // errDangling: an address may just be being assigned to the machine.
 var errDangling = errors.New("the handle counts an address that it does not hold")
 
+// tryMachine makes the pod an owner of the machine's addresses and takes those
+// that it has not got.
 func (s *serving) tryMachine(ctx context.Context, patient bool) (assigned, error) {
-	holding, err := s.allocator().HoldingOf(ctx, s.machine.HandleID)
-	if err != nil && !errors.Is(err, datastore.ErrNotFound) {
-		return assigned{}, err
-	}
-	if len(holding.Unreadable) > 0 {
-		return assigned{}, cnierr.New(cnierr.TryAgainLater, "handle %s of the %s: blocks %v cannot be read, and they may hold its addresses: repair them",
-			s.machine.HandleID, s.machine, holding.Unreadable)
-	}
-	addr, certain, err := s.Args.Address()
+	certain, _, err := s.Args.Address()
 	if err != nil {
 		return assigned{}, err
 	}
 	var plan kubevirt.Assignment
-	if certain {
-		plan, err = s.machine.AssignAddress(holding.Allocations, addr)
-	} else {
-		plan, err = s.machine.Assign(holding.Allocations, s.families())
-	}
+	err = s.allocator().ChangeOwner(ctx, s.machine.HandleID, func(holding ipam.Holding) (ipam.OwnerChange, error) {
+		var err error
+		if plan, err = s.planMachine(holding, certain); err != nil {
+			return ipam.OwnerChange{}, err
+		}
+		if len(plan.Missing) > 0 && len(holding.Dangling) > 0 && patient {
+			return ipam.OwnerChange{}, errDangling
+		}
+		return ipam.OwnerChange{Addresses: plan.Reused, Alternate: plan.Alternate, Owner: s.attributes()}, nil
+	})
 	if err != nil {
 		return assigned{}, err
 	}
-	if len(plan.Missing) > 0 && len(holding.Dangling) > 0 && patient {
-		return assigned{}, errDangling
-	}
-	return s.carryOut(ctx, plan, addr)
-}
-
-// carryOut makes the pod an owner of the machine's addresses and takes those
-// that it has not got. certain is the address that is wanted, if one is.
-func (s *serving) carryOut(ctx context.Context, plan kubevirt.Assignment, certain netip.Addr) (assigned, error) {
 	got := assigned{elsewhere: plan.Alternate}
+	for _, addr := range plan.Reused {
+		got.prefixes = append(got.prefixes, netip.PrefixFrom(addr, addr.BitLen()))
+	}
 	if len(plan.Reused) > 0 {
-		err := s.allocator().ChangeOwner(ctx, ipam.OwnerChange{
-			HandleID: s.machine.HandleID, Addresses: plan.Reused, Alternate: plan.Alternate, Owner: s.attributes(),
-		})
+		s.Log.Info("the virtual machine keeps its addresses", "handle", s.machine.HandleID, "addresses", plan.Reused, "migration_target", plan.Alternate)
+	}
+	if len(plan.Missing) > 0 {
+		taken, err := s.takeMissing(ctx, plan.Missing, certain)
 		if err != nil {
 			return assigned{}, err
 		}
-		s.Log.Info("the virtual machine keeps its addresses", "handle", s.machine.HandleID, "addresses", plan.Reused, "migration_target", plan.Alternate)
-		for _, addr := range plan.Reused {
-			got.prefixes = append(got.prefixes, netip.PrefixFrom(addr, addr.BitLen()))
-		}
+		got.prefixes = append(got.prefixes, taken...)
+		slices.SortStableFunc(got.prefixes, func(a, b netip.Prefix) int { return a.Addr().BitLen() - b.Addr().BitLen() })
 	}
-	if len(plan.Missing) == 0 {
-		return got, nil
-	}
-	taken, err := s.takeMissing(ctx, plan.Missing, certain)
-	if err != nil {
-		return assigned{}, err
-	}
-	got.prefixes = append(got.prefixes, taken...)
-	slices.SortStableFunc(got.prefixes, func(a, b netip.Prefix) int { return a.Addr().BitLen() - b.Addr().BitLen() })
 	return got, nil
+}
+
+// planMachine decides on what the machine holds. certain is the address that is
+// wanted, if one is.
+func (s *serving) planMachine(holding ipam.Holding, certain netip.Addr) (kubevirt.Assignment, error) {
+	if len(holding.Unreadable) > 0 {
+		return kubevirt.Assignment{}, cnierr.New(cnierr.TryAgainLater, "handle %s of the %s: blocks %v cannot be read, and they may hold its addresses: repair them",
+			s.machine.HandleID, s.machine, holding.Unreadable)
+	}
+	if certain.IsValid() {
+		return s.machine.AssignAddress(holding.Allocations, certain)
+	}
+	return s.machine.Assign(holding.Allocations, s.families())
 }
 
 func (s *serving) takeMissing(ctx context.Context, missing []model.Family, certain netip.Addr) ([]netip.Prefix, error) {

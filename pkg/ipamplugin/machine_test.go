@@ -225,8 +225,8 @@ func (n *node) swap() {
 	n.t.Helper()
 	held := n.machineHolds()[0]
 	for alternate, owner := range map[bool]map[string]string{false: held.Alternate, true: held.Attributes} {
-		err := ipam.New(n.store.Competitor(), ipam.Options{}).ChangeOwner(deadline(n.t), ipam.OwnerChange{
-			HandleID: machineHandle, Addresses: []netip.Addr{held.Addr}, Alternate: alternate, Owner: owner,
+		err := ipam.New(n.store.Competitor(), ipam.Options{}).ChangeOwner(deadline(n.t), machineHandle, func(ipam.Holding) (ipam.OwnerChange, error) {
+			return ipam.OwnerChange{Addresses: []netip.Addr{held.Addr}, Alternate: alternate, Owner: owner}, nil
 		})
 		if err != nil {
 			n.t.Fatal(err)
