@@ -86,6 +86,9 @@ type ListResources struct {
 	// NamePrefix narrows the list by the beginning of the name; it needs a
 	// Namespace if the kind has them.
 	NamePrefix string
+	// OnNode asks an API server for the pods of one node only; no other
+	// datastore holds pods. The plugins may not list any.
+	OnNode string
 }
 
 func (Get) query()            {}
@@ -105,6 +108,9 @@ func (q ListBlocks) String() string { return fmt.Sprintf("%s blocks %s*", q.Fami
 func (ListHandles) String() string { return "handles" }
 
 func (q ListResources) String() string {
+	if q.OnNode != "" {
+		return fmt.Sprintf("%ss of node %s", q.Kind, q.OnNode)
+	}
 	if q.NamePrefix != "" || q.Namespace != "" {
 		return fmt.Sprintf("%ss %s/%s*", q.Kind, q.Namespace, q.NamePrefix)
 	}

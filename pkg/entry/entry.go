@@ -18,8 +18,10 @@ import (
 	"calico-cni/pkg/connect"
 	"calico-cni/pkg/invocation"
 	"calico-cni/pkg/ipamplugin"
+	"calico-cni/pkg/logging"
 	"calico-cni/pkg/operator"
 	"calico-cni/pkg/session"
+	"calico-cni/pkg/upgrade"
 )
 
 // The roles, which are also the names that the executables must have.
@@ -65,9 +67,12 @@ type Flags struct {
 	Version bool
 	// Test asks for a connection test instead of a verb.
 	Test bool
+	// Upgrade asks for the move from host-local to calico-ipam.
+	Upgrade bool
 }
 
-// ParseFlags reads the arguments; -t is known only to the network plugin.
+// ParseFlags reads the arguments; -t is known only to the network plugin,
+// -upgrade only to the IPAM plugin.
 func ParseFlags(role string, args []string) (Flags, error) {
 	var flags Flags
 	set := flag.NewFlagSet(role, flag.ContinueOnError)
@@ -75,6 +80,9 @@ func ParseFlags(role string, args []string) (Flags, error) {
 	set.BoolVar(&flags.Version, "v", false, "print the version and exit")
 	if role == Network {
 		set.BoolVar(&flags.Test, "t", false, "test the connection to the datastore that the configuration on stdin names")
+	}
+	if role == IPAM {
+		set.BoolVar(&flags.Upgrade, "upgrade", false, "take over what host-local has given to the pods of this node, and exit")
 	}
 	err := set.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
@@ -120,7 +128,27 @@ func RunIPAM(ctx context.Context, args []string) int {
 		fmt.Println(build.Version())
 		return 0
 	}
+	if flags.Upgrade {
+		return runUpgrade(ctx, process)
+	}
 	return Serve(ctx, process, &ipamplugin.Plugin{
 		Environment: Environment(), NotesDirectory: ipamplugin.DefaultNotesDirectory(runtime.GOOS),
 	})
+}
+
+// runUpgrade moves the node, however often it has to try, and returns the exit
+// status. Whoever stops it may start it again.
+func runUpgrade(ctx context.Context, process invocation.Process) int {
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	log, closeLog := logging.New(logging.Options{}, process.Stderr)
+	defer closeLog()
+	u, err := upgrade.FromEnvironment(process.Getenv, log)
+	if err == nil {
+		err = u.Run(ctx)
+	}
+	if err != nil {
+		return invocation.Fail(process, nil, err)
+	}
+	return 0
 }

@@ -94,6 +94,8 @@ func TestParseFlags(t *testing.T) {
 		"version, IPAM":        {IPAM, []string{"-v"}, Flags{Version: true}, true},
 		"connection test":      {Network, []string{"-t"}, Flags{Test: true}, true},
 		"connection test IPAM": {IPAM, []string{"-t"}, Flags{}, false},
+		"upgrade":              {IPAM, []string{"-upgrade"}, Flags{Upgrade: true}, true},
+		"upgrade, network":     {Network, []string{"-upgrade"}, Flags{}, false},
 		"unknown flag":         {Network, []string{"-x"}, Flags{}, false},
 		"an argument":          {Network, []string{"add"}, Flags{}, false},
 		"help":                 {Network, []string{"-h"}, Flags{Help: true}, true},

@@ -132,6 +132,15 @@ func (n *Node) PodCIDRs() []string {
 	return status.PodCIDRs
 }
 
+// IPIPTunnel is the address of the node's IPIP tunnel; empty if it has none.
+func (n *Node) IPIPTunnel() string {
+	var bgp struct {
+		Address string `json:"ipv4IPIPTunnelAddr"`
+	}
+	_ = json.Unmarshal(n.specUnknown["bgp"], &bgp) // absent is none
+	return bgp.Address
+}
+
 // WithIPIPTunnel returns a copy of the node with this address of its IPIP
 // tunnel.
 func (n *Node) WithIPIPTunnel(address string) (*Node, error) {

@@ -50,6 +50,9 @@ func (s *Store) pages(ctx context.Context, where resource, selector, accept stri
 	if selector != "" {
 		query.Set("labelSelector", selector)
 	}
+	if where.fields != "" {
+		query.Set("fieldSelector", where.fields)
+	}
 	var items []json.RawMessage
 	for {
 		body, err := s.send(ctx, request{
@@ -160,6 +163,9 @@ func (b *batch) listResources(ctx context.Context, q datastore.ListResources) (d
 	where, _, err := kindOf(b.group, like)
 	if err != nil {
 		return datastore.Answer{}, err
+	}
+	if q.Kind == model.KindPod && q.OnNode != "" {
+		where.fields = "spec.nodeName=" + q.OnNode
 	}
 	return b.entries(ctx, where, "", like, func(key model.Key) bool {
 		return strings.HasPrefix(key.(model.ResourceKey).Name, q.NamePrefix)

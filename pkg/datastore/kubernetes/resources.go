@@ -17,6 +17,8 @@ type resource struct {
 	// group and kind stand in documents; group is empty for Kubernetes' own.
 	group model.APIGroup
 	kind  string
+	// fields narrows a list by what the server indexes; empty: not.
+	fields string
 }
 
 // String is the name by which roles know it.
