@@ -49,6 +49,9 @@ func (c *Cluster) Check(manifest string) error {
 	})
 }
 
+// ApplyText is Apply for a manifest's text.
+func (c *Cluster) ApplyText(text []byte) error { return eachOf(text, c.create) }
+
 // each calls do for the objects of a manifest of the module, until it fails.
 func each(manifest string, do func(object map[string]any) error) error {
 	root, err := Root()
@@ -59,6 +62,13 @@ func each(manifest string, do func(object map[string]any) error) error {
 	if err != nil {
 		return err
 	}
+	if err := eachOf(text, do); err != nil {
+		return fmt.Errorf("%s: %w", manifest, err)
+	}
+	return nil
+}
+
+func eachOf(text []byte, do func(object map[string]any) error) error {
 	documents := yaml.NewDecoder(bytes.NewReader(text))
 	for {
 		var object map[string]any
@@ -67,10 +77,10 @@ func each(manifest string, do func(object map[string]any) error) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", manifest, err)
+			return err
 		}
 		if err := do(object); err != nil {
-			return fmt.Errorf("%s: %w", manifest, err)
+			return err
 		}
 	}
 }
