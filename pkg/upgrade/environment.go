@@ -30,6 +30,12 @@ func FromEnvironment(getenv func(string) string, log *slog.Logger) (*Upgrade, er
 	}
 	return &Upgrade{
 		Node: node, Directory: DefaultDirectory, Plugins: DefaultPlugins, Settle: DefaultSettle, Pause: DefaultPause, Log: log,
-		Open: func(ctx context.Context) (connect.Connection, error) { return connect.Open(getenv)(ctx, conf, node) },
+		Open: func(ctx context.Context) (connect.Connection, error) {
+			connection, err := connect.Open(getenv)(ctx, conf, node)
+			if err == nil && connection.Unlimit != nil {
+				connection.Unlimit() // the cluster waits
+			}
+			return connection, err
+		},
 	}, nil
 }

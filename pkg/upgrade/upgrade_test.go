@@ -488,4 +488,10 @@ func TestFromEnvironment(t *testing.T) {
 	if _, err := u.Open(ctx); err == nil || !strings.Contains(err.Error(), "none") {
 		t.Errorf("connecting: %v", err)
 	}
+	if u, err = FromEnvironment(getenv(map[string]string{"KUBERNETES_NODE_NAME": "worker-b", "USE_POD_CIDR": "true", "KUBECONFIG": "none"}), nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := u.Open(ctx); err == nil || !strings.Contains(err.Error(), "USE_POD_CIDR") {
+		t.Errorf("while addresses come from the nodes' ranges: %v", err)
+	}
 }
