@@ -4,25 +4,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
 	"calico-cni/pkg/cnierr"
-	"calico-cni/pkg/connect"
 	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/datastore/memory"
 	"calico-cni/pkg/invocation"
 	"calico-cni/pkg/ipam"
 	"calico-cni/pkg/model"
-	"calico-cni/pkg/netconf"
 )
 
 const (
@@ -312,109 +307,6 @@ func (n *node) record(pod, container string) {
 	}
 }
 
-// persist sets what the cluster says of machines' addresses.
-func (n *node) persist(value string) {
-	if n.store.Transactional() {
-		n.store.Plant(resources+"ipamconfigurations/default", `{"kind":"IPAMConfiguration","metadata":{"name":"default"},"spec":`+value+`}`)
-		// The allocator's own configuration says nothing of it.
-		n.store.Plant("/calico/ipam/v2/config", `{"auto_allocate_blocks":true,"kubeVirtVMAddressPersistence":"Disabled"}`)
-		return
-	}
-	n.store.Plant("/calico/ipam/v2/config", `{"auto_allocate_blocks":true,`+value[1:])
-}
-
-const disabled = `{"kubeVirtVMAddressPersistence":"Disabled"}`
-
-func TestPersistence(t *testing.T) {
-	t.Parallel()
-	forBothKinds(t, func(t *testing.T, n *node) {
-		n.persist(disabled)
-		if addresses, routes := n.connect(source, "c1"); addresses[0] != "10.77.0.0/26" || routes != 1 {
-			t.Errorf("disabled: %v, %d routes", addresses, routes)
-		}
-		if held := n.allocated(); !maps.Equal(held, map[string]int{"net.c1": 1}) {
-			t.Errorf("disabled: allocated are %v", held)
-		}
-		n.launcher(destination, "j1")
-		_, err := n.add(n.launch(invocation.Add, destination, "c2"))
-		wantCode(t, err, cnierr.InvalidConfiguration, "shop/"+destination, "kubeVirtVMAddressPersistence")
-		n.persist(`{"kubeVirtVMAddressPersistence":"Enabled"}`)
-		n.disconnect(source, "c1") // as it was connected
-		n.wantNothing()
-		n.connect(source, "c3")
-		n.wantOwners(source, "")
-		n.persist(disabled)
-		n.disconnect(source, "c3")
-		n.wantOwners("", "")
-		n.runs(true)
-		n.disconnect(source, "c3")
-		n.wantNothing()
-	})
-	t.Run("one that cannot be read", func(t *testing.T) {
-		t.Parallel()
-		n := newMachineNode(t, memory.Options{})
-		n.store.Plant(resources+"ipamconfigurations/default", `{`)
-		n.connect(source, "c1")
-		n.wantOwners(source, "")
-		if !strings.Contains(n.stderr.String(), "IPAMConfiguration") {
-			t.Errorf("nothing was logged: %s", n.stderr.String())
-		}
-	})
-}
-
-// TestMachineFamilies: both families are kept, and one that comes later is
-// added.
-func TestMachineFamilies(t *testing.T) {
-	t.Parallel()
-	forBothKinds(t, func(t *testing.T, n *node) {
-		n.connect(source, "c1")
-		both, routes := n.connect(source, "c1", "ipam.assign_ipv6", "true")
-		if len(both) != 2 || both[0] != "10.77.0.0/32" || !strings.HasSuffix(both[1], "/122") || routes != 2 {
-			t.Errorf("IPv6 came later: %v, %d routes", both, routes)
-		}
-		again, _ := n.connect(source, "c1", "ipam.assign_ipv6", "true")
-		six := strings.TrimSuffix(both[1], "/122") + "/128"
-		if !slices.Equal(again, []string{"10.77.0.0/32", six}) {
-			t.Errorf("then %v", again)
-		}
-		if only, _ := n.connect(source, "c1", "ipam.assign_ipv4", "false", "ipam.assign_ipv6", "true"); !slices.Equal(only, []string{six}) {
-			t.Errorf("IPv6 alone: %v", only)
-		}
-		if held := n.allocated(); !maps.Equal(held, map[string]int{machineHandle: 2}) {
-			t.Errorf("allocated are %v", held)
-		}
-	})
-}
-
-// TestMachineWishes: IP= names the address that a machine gets and keeps.
-func TestMachineWishes(t *testing.T) {
-	t.Parallel()
-	forBothKinds(t, func(t *testing.T, n *node) {
-		wish := func(verb invocation.Verb, pod, container, addr string) *invocation.Call {
-			call := n.launch(verb, pod, container)
-			call.Args += ";IP=" + addr
-			return call
-		}
-		for range 2 {
-			if got, err := n.add(wish(invocation.Add, source, "c1", "10.77.0.9")); err != nil || !slices.Equal(got, []string{"10.77.0.9/32"}) {
-				t.Fatalf("%v, %v", got, err)
-			}
-		}
-		n.wantOwners(source, "")
-		_, err := n.add(wish(invocation.Add, source, "c1", "10.77.0.10"))
-		wantCode(t, err, cnierr.AddressTaken, "10.77.0.9", "10.77.0.10", "vm1")
-		n.launcher(destination, "j1")
-		delivered, err := n.runAdd(wish(invocation.Add, destination, "c2", "10.77.0.9"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if result, err := types100.NewResultFromResult(delivered); err != nil || len(result.Routes) != 0 || len(result.IPs) != 1 {
-			t.Errorf("the target has %v, %v", result, err)
-		}
-		n.wantOwners(source, destination)
-	})
-}
-
 // TestMachineCheck: CHECK finds a machine's address under the machine's handle.
 func TestMachineCheck(t *testing.T) {
 	t.Parallel()
@@ -459,158 +351,5 @@ func TestMachineResultRefused(t *testing.T) {
 		call.Deliver = func(types.Result) error { return cnierr.New(cnierr.InputOutput, "broken pipe") }
 		wantCode(t, n.plugin.Add(deadline(t), call), cnierr.InputOutput)
 		n.wantOwners(source, "")
-	})
-}
-
-// TestKilledMachineAdd: an ADD is killed before each of its writes, or after
-// it; repeated, it has one address, and DEL at the end leaves nothing.
-func TestKilledMachineAdd(t *testing.T) {
-	t.Parallel()
-	killed := errors.New("killed")
-	for _, done := range []bool{false, true} {
-		t.Run(fmt.Sprint("done ", done), func(t *testing.T) {
-			t.Parallel()
-			for _, options := range []memory.Options{{}, {NonTransactional: true}} {
-				for number := 1; ; number++ {
-					n := newMachineNode(t, options)
-					met := 0
-					n.store.SetHooks(memory.Hooks{
-						Before: func(_ context.Context, call memory.Call) error {
-							if call.IsWrite() {
-								met++
-							}
-							if met > number || met == number && !done && call.IsWrite() {
-								return killed
-							}
-							return nil
-						},
-						After: func(_ context.Context, call memory.Call) error {
-							if met >= number && call.IsWrite() {
-								return killed
-							}
-							return nil
-						},
-					})
-					_, err := n.add(n.launch(invocation.Add, source, "c1"))
-					n.store.SetHooks(memory.Hooks{})
-					if met < number {
-						if err != nil || number == 1 {
-							t.Fatalf("not killed at write %d: %v", number, err)
-						}
-						break
-					}
-					synctest.Test(t, func(t *testing.T) {
-						n.t = t
-						if addresses, _ := n.connect(source, "c1"); len(addresses) != 1 {
-							t.Errorf("killed at write %d: addresses %v", number, addresses)
-						}
-						n.wantOwners(source, "")
-						n.runs(true)
-						n.disconnect(source, "c1")
-						n.wantNothing()
-					})
-				}
-			}
-		})
-	}
-}
-
-// TestMachineHandleContended: two first pods of a machine are connected at
-// once, on two nodes.
-func TestMachineHandleContended(t *testing.T) {
-	t.Parallel()
-	forBothKinds(t, func(t *testing.T, n *node) {
-		n.launcher(destination, "")
-		begun := false
-		n.store.SetHooks(memory.Hooks{Before: func(_ context.Context, call memory.Call) error {
-			if call.IsWrite() && !begun {
-				begun = true
-				rival := *n.plugin
-				rival.Now = func() time.Time { return n.now.Add(1) }
-				rival.Open = func(context.Context, *netconf.Config, string) (connect.Connection, error) {
-					return connect.Connection{Store: n.store.Competitor()}, nil
-				}
-				call := n.launch(invocation.Add, destination, "c2", "nodename", "worker-c", "ipam_lock_file", n.dir+"/other.lock")
-				call.Deliver = func(types.Result) error { return nil }
-				if err := rival.Add(deadline(t), call); err != nil {
-					t.Error(err)
-				}
-			}
-			return nil
-		}})
-		if addresses, _ := n.connect(source, "c1"); len(addresses) != 1 {
-			t.Errorf("addresses %v", addresses)
-		}
-		n.wantOwners(source, "")
-	})
-}
-
-// TestOtherPodsCostNothing: neither a pod of another name nor, where nothing
-// leads to the API server, a launcher is looked at.
-func TestOtherPodsCostNothing(t *testing.T) {
-	t.Parallel()
-	for name, test := range map[string]struct {
-		options memory.Options
-		pod     string
-		members []any
-		looked  bool
-	}{
-		"a pod":                            {memory.Options{NonTransactional: true}, "web-0", nil, false},
-		"a launcher":                       {memory.Options{NonTransactional: true}, source, nil, true},
-		"a launcher, in-cluster":           {memory.Options{NonTransactional: true}, source, []any{"policy", map[string]any{}}, true},
-		"a launcher, etcd":                 {memory.Options{}, source, nil, true},
-		"a launcher, etcd and nothing":     {memory.Options{}, source, []any{"policy", map[string]any{}}, false},
-		"a launcher, etcd with kubeconfig": {memory.Options{}, source, []any{"policy", map[string]any{}, "kubernetes", map[string]any{"kubeconfig": "/k"}}, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			n := newMachineNode(t, test.options)
-			n.store.ForgetCalls()
-			n.connect(test.pod, "c1", test.members...)
-			n.disconnect(test.pod, "c1", test.members...)
-			var pods, instances, machines int
-			for _, call := range n.store.Calls() {
-				for _, query := range call.Queries {
-					get, _ := query.(datastore.Get)
-					key, _ := get.Key.(model.ResourceKey)
-					switch key.Kind {
-					case model.KindPod:
-						pods++
-					case model.KindVirtualMachineInstance:
-						instances++
-					case model.KindVirtualMachine:
-						machines++
-					}
-				}
-			}
-			want := [3]int{}
-			if test.looked {
-				want = [3]int{2, 2, 1} // ADD: pod, instance; DEL: these, and the machine
-			}
-			if got := [3]int{pods, instances, machines}; got != want {
-				t.Errorf("%v gets of pods, instances and machines, want %v", got, want)
-			}
-		})
-	}
-}
-
-// TestFirstMachineAddReadsOnce: what the batch holds is not read again for the
-// machine's own handle.
-func TestFirstMachineAddReadsOnce(t *testing.T) {
-	t.Parallel()
-	forBothKinds(t, func(t *testing.T, n *node) {
-		n.store.ForgetCalls()
-		n.connect(source, "c1")
-		seen := map[string]int{}
-		for _, call := range n.store.Calls() {
-			for _, query := range call.Queries {
-				seen[query.String()]++
-			}
-		}
-		for query, times := range seen {
-			if times > 1 {
-				t.Errorf("%s is read %d times", query, times)
-			}
-		}
 	})
 }

@@ -48,6 +48,21 @@ func newMachine(t *testing.T, c *kubetest.Cluster) (source, target string) {
 	return "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=" + names[0], "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=" + names[1]
 }
 
+// addBothWays runs ADD, with calico-ipam in the same process and then, after a
+// DEL, executed. What is printed must be the same.
+func (h *host) addBothWays(t *testing.T, p *pod, conf config, foreign string) result {
+	t.Helper()
+	mine := h.run(t, p.verb(t, "ADD", conf))
+	h.run(t, p.check(t, conf, mine)).succeeds(t)
+	h.del(t, p, conf)
+	executed := h.run(t, p.verb(t, "ADD", conf).with("CNI_PATH="+foreign))
+	h.run(t, p.check(t, conf, executed).with("CNI_PATH="+foreign)).succeeds(t)
+	if a, b := macs.ReplaceAllString(mine.stdout, "MAC"), macs.ReplaceAllString(executed.stdout, "MAC"); a != b || mine.status != executed.status {
+		t.Errorf("in the same process:\n%s\nexecuted:\n%s", a, b)
+	}
+	return executed.result(t)
+}
+
 // TestKubernetesMachine runs the executables for the pods of a virtual machine:
 // with either datastore, and with calico-ipam in the same process and executed.
 // What they print is the same, byte for byte.
@@ -70,25 +85,13 @@ func TestKubernetesMachine(t *testing.T) {
 			source, target := newPod(t, sandboxA, ofSource), newPod(t, sandboxB, ofTarget)
 			first := h.add(t, source, conf)
 			h.reaches(t, first.addresses()[0])
-			both := func(p *pod) result {
-				t.Helper()
-				mine := h.run(t, p.verb(t, "ADD", conf))
-				h.run(t, p.check(t, conf, mine)).succeeds(t)
-				h.del(t, p, conf)
-				executed := h.run(t, p.verb(t, "ADD", conf).with("CNI_PATH="+foreign))
-				h.run(t, p.check(t, conf, executed).with("CNI_PATH="+foreign)).succeeds(t)
-				if a, b := macs.ReplaceAllString(mine.stdout, "MAC"), macs.ReplaceAllString(executed.stdout, "MAC"); a != b || mine.status != executed.status {
-					t.Errorf("in the same process:\n%s\nexecuted:\n%s", a, b)
-				}
-				return executed.result(t)
-			}
-			if moved := both(target); !slices.Equal(moved.addresses(), first.addresses()) || len(moved.Routes) != 0 {
+			if moved := h.addBothWays(t, target, conf, foreign); !slices.Equal(moved.addresses(), first.addresses()) || len(moved.Routes) != 0 {
 				t.Errorf("the target has %+v, the source %v", moved, first.addresses())
 			}
 			h.reaches(t, first.addresses()[0]) // the host's route still leads to it
 			h.run(t, target.verb(t, "DEL", conf).with("CNI_PATH="+foreign)).succeeds(t)
 			h.del(t, source, conf)
-			if again := both(source); !slices.Equal(again.addresses(), first.addresses()) || len(again.Routes) != 1 {
+			if again := h.addBothWays(t, source, conf, foreign); !slices.Equal(again.addresses(), first.addresses()) || len(again.Routes) != 1 {
 				t.Errorf("the next sandbox has %+v, the first one %v", again, first.addresses())
 			}
 			asked := 0
