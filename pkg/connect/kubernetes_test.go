@@ -253,14 +253,21 @@ func TestJoint(t *testing.T) {
 	local.Plant("/calico/resources/v3/projectcalico.org/ippools/pods", `{"metadata":{"name":"pods"},"spec":{"cidr":"10.77.0.0/24"}}`)
 	api.Plant("/calico/resources/v3/projectcalico.org/namespaces/shop", namespaceJSON)
 	api.Plant("/calico/resources/v3/projectcalico.org/pods/shop/web-0", `{"metadata":{"name":"web-0","namespace":"shop"},"spec":{"nodeName":"n1"}}`)
+	api.Plant("/calico/resources/v3/projectcalico.org/virtualmachineinstances/shop/vm1", `{"metadata":{"name":"vm1","namespace":"shop"}}`)
+	api.Plant("/calico/resources/v3/projectcalico.org/virtualmachines/shop/vm1", `{"metadata":{"name":"vm1","namespace":"shop"}}`)
 	store := &joint{Store: local, api: &lazy{open: func(context.Context) (apiServer, error) { return unversioned{api}, nil }}}
 	answers, err := store.Read(deadline(t),
 		datastore.Get{Key: model.ResourceKey{Kind: model.KindPod, Namespace: "shop", Name: "web-0"}},
 		datastore.ListResources{Kind: model.KindIPPool},
 		datastore.Get{Key: model.ResourceKey{Kind: model.KindNamespace, Name: "shop"}},
-		datastore.Get{Key: model.IPAMConfigKey{}})
+		datastore.Get{Key: model.IPAMConfigKey{}},
+		datastore.Get{Key: model.ResourceKey{Kind: model.KindVirtualMachineInstance, Namespace: "shop", Name: "vm1"}},
+		datastore.Get{Key: model.ResourceKey{Kind: model.KindVirtualMachine, Namespace: "shop", Name: "vm1"}})
 	if err != nil {
 		t.Fatal(err)
+	}
+	if len(answers[4].Entries) != 1 || len(answers[5].Entries) != 1 {
+		t.Errorf("answers about a virtual machine: %+v", answers[4:])
 	}
 	pod, _ := datastore.One[model.Pod](answers[0])
 	pool, _ := datastore.One[model.IPPool](answers[1])

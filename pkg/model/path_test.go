@@ -28,6 +28,9 @@ func TestPaths(t *testing.T) {
 		"/calico/resources/v3/projectcalico.org/clusterinformations/default":       model.ResourceKey{Kind: model.KindClusterInformation, Name: "default"},
 		"/calico/resources/v3/projectcalico.org/profiles/k8s-pod-network":          model.ResourceKey{Kind: model.KindProfile, Name: "k8s-pod-network"},
 		"/calico/resources/v3/projectcalico.org/workloadendpoints/shop/n1-k8s-eth": model.ResourceKey{Kind: model.KindWorkloadEndpoint, Namespace: "shop", Name: "n1-k8s-eth"},
+		"/calico/resources/v3/projectcalico.org/ipamconfigurations/default":        model.ResourceKey{Kind: model.KindIPAMConfiguration, Name: "default"},
+		"/calico/resources/v3/projectcalico.org/virtualmachines/shop/vm1":          model.ResourceKey{Kind: model.KindVirtualMachine, Namespace: "shop", Name: "vm1"},
+		"/calico/resources/v3/projectcalico.org/virtualmachineinstances/shop/vm1":  model.ResourceKey{Kind: model.KindVirtualMachineInstance, Namespace: "shop", Name: "vm1"},
 	} {
 		if made := key.Path(); made != path {
 			t.Errorf("%s: path %q, want %q", key, made, path)

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"go.yaml.in/yaml/v3"
+
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/invocation"
@@ -269,12 +271,7 @@ func TestMachineRefused(t *testing.T) {
 			h.gone(t)
 		}
 		refused(cnierr.TryAgainLater, "shop/"+target, machineHandle)
-		config := map[string]any{"strictAffinity": false, "autoAllocateBlocks": true, "kubeVirtVMAddressPersistence": "Disabled"}
-		plural, kind := "ipamconfigs", "IPAMConfig"
-		if e.group == model.GroupV3 {
-			plural, kind = "ipamconfigurations", "IPAMConfiguration"
-		}
-		e.plant(plural, kind, map[string]any{"name": "default"}, config)
+		h.switchOff()
 		refused(cnierr.InvalidConfiguration, "shop/"+target, "kubeVirtVMAddressPersistence")
 		h.connect(p, launcher, "c1")
 		if held := e.held(); len(held) != 0 {
@@ -284,6 +281,43 @@ func TestMachineRefused(t *testing.T) {
 		h.disconnect(p, launcher, "c1")
 		h.gone(t)
 	})
+}
+
+// switchOff does what docs/kubevirt.md says, in the words of the group.
+func (e *env) switchOff() {
+	e.Helper()
+	manifest := documented(e.T, "kubevirt.md", "yaml")[0]
+	plural := "ipamconfigs"
+	if e.group == model.GroupV3 {
+		plural = "ipamconfigurations"
+		manifest = strings.NewReplacer(string(model.GroupV1), string(model.GroupV3), "IPAMConfig", "IPAMConfiguration").Replace(manifest)
+	}
+	var object map[string]any
+	if err := yaml.Unmarshal([]byte(manifest), &object); err != nil {
+		e.Fatal(err)
+	}
+	cluster.Admin().Do(e, "POST", e.path(plural), object)
+}
+
+// TestMachineShown: the command of docs/kubevirt.md tells both owners.
+func TestMachineShown(t *testing.T) {
+	e := newEnv(t, model.GroupV1)
+	h := kubeVirt(e)
+	p := h.calico()
+	e.machine()
+	addresses, _ := h.connect(p, launcher, "c1")
+	e.migrate()
+	h.connect(p, target, "c2")
+	command := strings.Fields(documented(t, "kubevirt.md", "")[0])
+	if len(command) != 3 || command[1] != "show" || command[2] != "--ip="+addresses[0] {
+		t.Fatalf("docs/kubevirt.md says %v; the address is %v", command, addresses)
+	}
+	shown := h.show(command[2:]...)
+	for _, want := range []string{machineHandle, launcher, target} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("%v does not tell %s:\n%s", command, want, shown)
+		}
+	}
 }
 
 // TestMachineUnreadable: what KubeVirt says of a machine cannot be read. ADD
