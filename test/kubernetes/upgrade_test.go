@@ -193,7 +193,7 @@ func TestUpgrade(t *testing.T) {
 		if err := n.once(); err != nil || len(e.proxy.Exchanges()) != 0 {
 			t.Errorf("again: %v, %d requests", err, len(e.proxy.Exchanges()))
 		}
-		e.token = cluster.AccountToken(e, "kube-system", "calico-cni")
+		e.token = cluster.AccountToken(e, "kube-system", "calico-cni-plugin")
 		h := newHost(e)
 		h.mustRun(h.calico(), h.call(invocation.Del, "c1", h.policy()))
 		e.consistent(1) // the tunnel's
@@ -235,7 +235,7 @@ func TestUpgradeNotReady(t *testing.T) {
 	n.proxy.Hook(func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if strings.HasSuffix(r.URL.Path, "/pods") && !asked {
 			asked = true
-			plugin := &env{T: n.T, group: n.group, proxy: n.proxy, token: cluster.AccountToken(n, "kube-system", "calico-cni")}
+			plugin := &env{T: n.T, group: n.group, proxy: n.proxy, token: cluster.AccountToken(n, "kube-system", "calico-cni-plugin")}
 			h := newHost(plugin)
 			if _, err := h.run(h.calico(), h.call(invocation.Add, "c9", h.policy())); cnierr.CodeOf(err) != cnierr.TryAgainLater || !strings.Contains(err.Error(), "not ready") {
 				t.Errorf("ADD: code %d, %v", cnierr.CodeOf(err), err)
@@ -256,7 +256,7 @@ func TestUpgradeForbidden(t *testing.T) {
 	e.refusals = true
 	n := newOldNode(e)
 	n.prepare()
-	e.token = cluster.AccountToken(e, "kube-system", "calico-cni")
+	e.token = cluster.AccountToken(e, "kube-system", "calico-cni-plugin")
 	err := n.once()
 	if datastore.ReasonOf(err) != datastore.Refused || !strings.Contains(fmt.Sprint(err), "nodes/status") {
 		t.Errorf("%v", err)

@@ -78,7 +78,7 @@ func TestKubernetesMachine(t *testing.T) {
 			h, conf := s.host, s.c
 			if engine == "etcd" {
 				h, conf = newEtcdHost(t, etcdtest.Options{}, cluster(pool4, pool6))
-				conf = conf.with("kubernetes.kubeconfig", kubetest.Kubeconfig(t, h.proxied(t, proxy.URL), proxy.CAFile, c.AccountToken(t, "kube-system", "calico-cni")))
+				conf = conf.with("kubernetes.kubeconfig", kubetest.Kubeconfig(t, h.proxied(t, proxy.URL), proxy.CAFile, c.AccountToken(t, "kube-system", "calico-cni-plugin")))
 			}
 			conf = conf.with("ipam.assign_ipv6", "false")
 			ofSource, ofTarget := newMachine(t, c)
