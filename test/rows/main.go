@@ -10,7 +10,7 @@ import (
 
 func main() {
 	tables := flag.String("tables", "testdata/rows", "folder with the rows of the specification's tables")
-	run := flag.String("run", ".cache/test.json", "output of go test -json")
+	run := flag.String("run", ".cache/test*.json", "outputs of go test -json, as a pattern; with -record one file")
 	recording := flag.Bool("record", false, "write standard input, a running go test -json, to the run and show it")
 	flag.Parse()
 	var err error
@@ -43,21 +43,25 @@ func recordTo(run string) error {
 	return file.Close()
 }
 
-// report prints the rows that the run does not prove and says whether there
+// report prints the rows that the runs do not prove and says whether there
 // were none.
-func report(w io.Writer, tables, run string) (bool, error) {
+func report(w io.Writer, tables, runs string) (bool, error) {
 	rows, err := readTables(tables)
 	if err != nil {
 		return false, err
 	}
-	file, err := os.Open(run)
+	files, err := filepath.Glob(runs)
 	if err != nil {
-		return false, fmt.Errorf("opening the test run (make test writes it): %w", err)
+		return false, fmt.Errorf("looking for test runs: %w", err)
 	}
-	defer file.Close()
-	results, err := readRun(file)
-	if err != nil {
-		return false, fmt.Errorf("reading %s: %w", run, err)
+	if len(files) == 0 {
+		return false, fmt.Errorf("there is no test run %s: make test writes it", runs)
+	}
+	results := results{}
+	for _, name := range files {
+		if err := results.readFile(name); err != nil {
+			return false, fmt.Errorf("reading the test run %s: %w", name, err)
+		}
 	}
 
 	open := 0

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -95,6 +96,29 @@ func TestReport(t *testing.T) {
 	}
 }
 
+// TestReportOfSeveralRuns: what one run proves, another need not name; what
+// failed in one is not proven by the other.
+func TestReportOfSeveralRuns(t *testing.T) {
+	for second, want := range map[string]bool{line("pass", "T/Linux/2"): true, line("pass", "T/Linux/2") + line("fail", "U/IPAM/7"): false} {
+		folder := t.TempDir()
+		for file, content := range map[string]string{
+			"network.txt": "1 a name\n", "linux.txt": "2 a link\n", "sequences.txt": "1 a sequence\n", "ipam.txt": "7 an address\n",
+			"test.json": line("pass", "T/Network/1") + line("pass", "T/Linux/36/1") + line("pass", "T/IPAM/7"), "test-more.json": second,
+		} {
+			if err := os.WriteFile(filepath.Join(folder, file), []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var out strings.Builder
+		if proven, err := report(&out, folder, filepath.Join(folder, "test*.json")); err != nil || proven != want {
+			t.Errorf("with %q beside: proven is %v (%v), want %v:\n%s", second, proven, err, want, out.String())
+		}
+	}
+	if _, err := report(io.Discard, "../../testdata/rows", filepath.Join(t.TempDir(), "test*.json")); err == nil {
+		t.Error("no run at all is no error")
+	}
+}
+
 func TestReadTableRefuses(t *testing.T) {
 	for name, content := range map[string]string{
 		"empty": "", "no number": "one text\n", "no text": "1\n", "twice the same": "1 a\n1 b\n", "falling": "2 a\n1 b\n",
@@ -122,7 +146,7 @@ func TestTables(t *testing.T) {
 	for _, row := range rows {
 		count[row.name[:strings.LastIndex(row.name, "/")+1]]++
 	}
-	for prefix, want := range map[string]int{"Network/": 46, "Linux/": 49, "Linux/36/": 14, "IPAM/": 67} {
+	for prefix, want := range map[string]int{"Network/": 73, "Linux/": 49, "Linux/36/": 14, "IPAM/": 70} {
 		if count[prefix] != want {
 			t.Errorf("%d rows of %s, want %d", count[prefix], prefix, want)
 		}

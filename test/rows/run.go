@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 )
@@ -24,24 +25,33 @@ type test struct{ pkg, name string }
 
 func (t test) String() string { return t.pkg + " " + t.name }
 
-func readRun(r io.Reader) (results, error) {
-	out := results{}
-	decoder := json.NewDecoder(r)
+func (r results) readFile(name string) error {
+	file, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return r.read(file)
+}
+
+// read adds the outcomes of a run.
+func (r results) read(run io.Reader) error {
+	decoder := json.NewDecoder(run)
 	for {
 		var e event
 		err := decoder.Decode(&e)
 		if errors.Is(err, io.EOF) {
-			return out, nil
+			return nil
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
 		id := test{e.Package, e.Test}
 		switch e.Action {
 		case "pass", "fail", "skip", "run":
 			// "run" stays if the test never ends: a crash of its package.
-			if e.Test != "" && out[id] != "fail" {
-				out[id] = e.Action
+			if e.Test != "" && r[id] != "fail" {
+				r[id] = e.Action
 			}
 		}
 	}
