@@ -125,11 +125,7 @@ func stopAtRecordWrite(proxy *kubetest.Proxy) (reached <-chan struct{}, proceed 
 // server, as the role of deploy/ allows, with real pods.
 func TestKubernetesSequences(t *testing.T) {
 	c := newKubernetes(t)
-	// Numbers 7 and 8 stop at the lock of the embedded datastore.
 	for _, s := range sequences {
-		if strings.HasPrefix(s.name, "7 ") || strings.HasPrefix(s.name, "8 ") {
-			continue
-		}
 		t.Run("Linux/36/"+s.name, func(t *testing.T) {
 			scene, proxy := kubernetesScene(t, c)
 			s.run(t, scene)
