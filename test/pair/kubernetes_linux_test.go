@@ -22,6 +22,12 @@ const (
 	shopPods = "/api/v1/namespaces/shop/pods"
 )
 
+// allocationPlurals are the kinds in which addresses are recorded.
+var allocationPlurals = []string{"ipamblocks", "blockaffinities", "ipamhandles"}
+
+// measured prints a number for whoever runs the tests, whether they pass or not.
+func measured(format string, values ...any) { fmt.Printf("measured: "+format+"\n", values...) }
+
 // newKubernetes is a real API server with a node, pools and a namespace. The
 // tests take turns with it, and each begins without addresses.
 func newKubernetes(t *testing.T) *kubetest.Cluster {
@@ -46,7 +52,7 @@ func newKubernetes(t *testing.T) *kubetest.Cluster {
 // kubernetesScene is a host on an empty cluster with two pods.
 func kubernetesScene(t *testing.T, c *kubetest.Cluster) (*scene, *kubetest.Proxy) {
 	t.Helper()
-	for _, plural := range []string{"ipamblocks", "blockaffinities", "ipamhandles"} {
+	for _, plural := range allocationPlurals {
 		c.Wipe(t, crds+plural)
 	}
 	for _, name := range []string{"web-0", "web-1"} {
@@ -87,6 +93,11 @@ func kubernetesObjects(t *testing.T, c *kubetest.Cluster) objects {
 	list(crds+"ipamblocks", func(block map[string]any) {
 		spec := block["spec"].(map[string]any)
 		put("/calico/ipam/v2/assignment/"+fmt.Sprint(spec["cidr"]), spec)
+	})
+	list(crds+"blockaffinities", func(affinity map[string]any) {
+		spec := affinity["spec"].(map[string]any)
+		block := strings.Replace(fmt.Sprint(spec["cidr"]), "/", "-", 1)
+		put(fmt.Sprintf("/calico/ipam/v2/%v/%v/block/%s", spec["type"], spec["node"], block), spec)
 	})
 	list(crds+"ipamhandles", func(handle map[string]any) {
 		spec := handle["spec"].(map[string]any)
