@@ -33,7 +33,7 @@ func TestPodGoesDuringAdd(t *testing.T) {
 				s.clear()
 				uid := at(s.object(podPath+"/web-0"), "metadata", "uid")
 				var err error
-				met := s.meets(n, before(func() { happens(s) }), func() { err = s.try(invocation.Add, "c1") })
+				met := s.meets(n, before(func() { happens(s) }), anyRequest, func() { err = s.try(invocation.Add, "c1") })
 				s.wantOvertaken(err, uid, met)
 				s.must(invocation.Del, "c1")
 				s.gone(t)
@@ -81,7 +81,7 @@ func TestPodSuccessorDuringDel(t *testing.T) {
 			s.pod()
 			address = other.mustRun(successor, other.call(invocation.Add, "c2", other.policy()))
 		}
-		met := s.meets(n, before(connect), func() { s.must(invocation.Del, "c1") })
+		met := s.meets(n, before(connect), anyRequest, func() { s.must(invocation.Del, "c1") })
 		if !met {
 			connect()
 		}
@@ -109,7 +109,7 @@ func TestPodPoolGoesDuringAdd(t *testing.T) {
 						admin.Do(t, "PATCH", pool, map[string]any{"metadata": map[string]any{"finalizers": nil}})
 					}
 					admin.Do(t, "DELETE", pool, nil)
-				}), func() {
+				}), anyRequest, func() {
 					if err := s.try(invocation.Add, "c1"); err != nil && !slices.Contains(poolGone, cnierr.CodeOf(err)) {
 						t.Errorf("code %d, %v", cnierr.CodeOf(err), err)
 					}

@@ -53,12 +53,16 @@ var faults = map[string]fault{
 	"cut, not done": cutBefore, "cut, done": cutAfter, "500, not done": brokenBefore, "500, done": brokenAfter, "429": tooMany,
 }
 
-// atRequest lets a fault happen to the nth request.
-func atRequest(n int, f fault) (hook kubetest.Hook, met *atomic.Bool) {
+func anyRequest(*http.Request) bool { return true }
+
+func isWrite(r *http.Request) bool { return r.Method != http.MethodGet }
+
+// atRequest lets a fault happen to the nth request of those that count.
+func atRequest(n int, f fault, counts func(*http.Request) bool) (hook kubetest.Hook, met *atomic.Bool) {
 	var count atomic.Int64
 	met = &atomic.Bool{}
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-		if count.Add(1) == int64(n) {
+		if counts(r) && count.Add(1) == int64(n) {
 			met.Store(true)
 			f(w, r, next)
 			return
