@@ -114,6 +114,8 @@ func TestPodFaultAtEachRequest(t *testing.T) {
 			switch name {
 			case "429":
 				stride = 7 // each costs the second that the server asks for
+			case "500, not done":
+				stride = 2 // to a read it is what a cut connection is
 			case "cut, done", "500, done":
 				least, counts = 13, isWrite // a read that was done is one that was not
 			}
