@@ -78,7 +78,7 @@ type victim struct {
 
 var victims = map[string]victim{
 	"ADD":             {verb: "ADD", points: 16},
-	"ADD that claims": {verb: "ADD", points: 28, claims: true},
+	"ADD that claims": {verb: "ADD", points: 26, claims: true},
 	"DEL":             {verb: "DEL", points: 11},
 	"GC":              {verb: "GC", points: 24},
 }
