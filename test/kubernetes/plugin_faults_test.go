@@ -269,7 +269,7 @@ func TestPodTokenRotated(t *testing.T) {
 				if verb == invocation.Del {
 					s.must(invocation.Add, "c1")
 				}
-				next := cluster.AccountToken(t, "kube-system", "calico-cni")
+				next := cluster.AccountToken(t, "kube-system", "calico-cni-plugin")
 				hook, met := s.rotating(n, next)
 				s.proxy.Hook(hook)
 				s.must(verb, "c1")

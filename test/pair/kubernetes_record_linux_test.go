@@ -39,7 +39,7 @@ func TestKubernetesRecord(t *testing.T) {
 	c.Admin().Do(t, "POST", shopPods, richPod)
 	h, conf := newEtcdHost(t, etcdtest.Options{}, cluster(pool4, pool6))
 	conf = conf.with("policy.type", "k8s").
-		with("kubernetes.kubeconfig", kubetest.Kubeconfig(t, h.proxied(t, proxy.URL), proxy.CAFile, c.AccountToken(t, "kube-system", "calico-cni")))
+		with("kubernetes.kubeconfig", kubetest.Kubeconfig(t, h.proxied(t, proxy.URL), proxy.CAFile, c.AccountToken(t, "kube-system", "calico-cni-plugin")))
 	p := newPod(t, sandboxA, "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=rich-0;K8S_POD_INFRA_CONTAINER_ID=infra")
 	r := h.add(t, p, conf)
 	h.works(t, p, r)
