@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 # What setup installs, the other steps need.
 .NOTPARALLEL:
-.PHONY: build demo test test-kubernetes bench lint dist rows clean setup
+.PHONY: build demo test test-kubernetes test-podman bench lint dist rows clean setup
 
 build:
 	@scripts/build bin
@@ -20,8 +20,13 @@ test: setup build
 # What needs a real Kubernetes API server; it is built once, which takes minutes.
 test-kubernetes: setup build
 	@scripts/kubernetes-binaries kube-apiserver >/dev/null
-	@go test -tags kubernetes -count=1 -timeout=10m ./test/kubernetes/...
-	@go test -tags kubernetes -count=1 -timeout=10m -run='^TestKubernetes' ./test/pair
+	@go test -tags kubernetes -count=1 -timeout=15m ./test/kubernetes/...
+	@go -C test/pair test -tags kubernetes -count=1 -timeout=15m -run='^TestKubernetes' # prints what it measured
+
+# What docs/podman.md says, with Debian's podman.
+test-podman: setup build
+	@scripts/setup podman:podman conmon:conmon crun:crun
+	@go test -tags podman -count=1 -timeout=5m ./test/podman
 
 # What the plugins cost as whole processes, beside what nothing could be faster than.
 bench: setup build

@@ -220,27 +220,40 @@ func (c *collection) staleHolders(ctx context.Context, add func(containerID, nam
 	return nil
 }
 
-// deleteRecord deletes the records of a workload that name its container.
+// deleteRecord deletes the records of a workload that name its container. Once
+// its addresses are free nothing leads to them any more, so a write that lost a
+// race, with a kubelet that reports on the pod say, is decided anew.
 func (c *collection) deleteRecord(ctx context.Context, id workload.Identity) error {
 	prefix, err := id.EndpointPrefix()
 	if err != nil {
 		// No record can have such a name.
 		return nil
 	}
-	answers, err := c.Store.Read(ctx, datastore.ListResources{
-		Kind: model.KindWorkloadEndpoint, Namespace: id.Namespace, NamePrefix: prefix,
-	})
-	if err != nil {
-		return err
+	query := datastore.ListResources{Kind: model.KindWorkloadEndpoint, Namespace: id.Namespace, NamePrefix: prefix}
+	var failure error
+	for range recordTries {
+		answers, err := c.Store.Read(ctx, query)
+		if err != nil {
+			return errors.Join(failure, err)
+		}
+		failure = c.deleteRecords(ctx, answers[0].Entries, id)
+		lost := errors.Is(failure, datastore.ErrConflict) || datastore.ReasonOf(failure) == datastore.OutcomeUnknown
+		if !lost {
+			return failure
+		}
 	}
-	for _, entry := range answers[0].Entries {
+	return cnierr.New(cnierr.TryAgainLater, "deleting the endpoint record of container %s, tried %d times: %w; another writer keeps changing it",
+		id.Attachment.ContainerID, recordTries, failure)
+}
+
+func (c *collection) deleteRecords(ctx context.Context, entries []datastore.Entry, id workload.Identity) error {
+	for _, entry := range entries {
 		endpoint, ok := entry.Value.(*model.WorkloadEndpoint)
 		if !ok || !id.SameWorkload(endpoint.Metadata.Name) || endpoint.Spec.ContainerID != id.Attachment.ContainerID {
 			continue
 		}
 		_, err := c.Store.Write(ctx, datastore.Step{datastore.Remove(entry.Key, entry.Revision)})
-		// Whoever changed it meanwhile made it another sandbox's.
-		if err != nil && !errors.Is(err, datastore.ErrConflict) && !errors.Is(err, datastore.ErrNotFound) {
+		if err != nil && !errors.Is(err, datastore.ErrNotFound) {
 			return err
 		}
 	}

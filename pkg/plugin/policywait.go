@@ -3,15 +3,10 @@ package plugin
 import (
 	"context"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 )
-
-// statusPause is the time between two looks for the policy agent's file. A look
-// costs less than watching the directory would.
-const statusPause = 20 * time.Millisecond
 
 // awaitPolicy waits until the policy agent says that it has set up the
 // endpoint (network plugin contract 6.2 step 13). In vain is only a warning:
@@ -28,18 +23,8 @@ func (a *addition) awaitPolicy(ctx context.Context) {
 	file := filepath.Join(a.Conf.EndpointStatusDir, a.statusFile())
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	looks := time.NewTicker(statusPause)
-	defer looks.Stop()
-	for {
-		if _, err := os.Stat(file); err == nil {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			a.Log.Warn("the policy agent has not said that it set up the endpoint; going on", "file", file, "waited", limit)
-			return
-		case <-looks.C:
-		}
+	if err := (fileWait{pause: statusPause, watch: watchDirectory}).await(ctx, file); err != nil {
+		a.Log.Warn("the policy agent has not said that it set up the endpoint; going on", "file", file, "waited", limit)
 	}
 }
 

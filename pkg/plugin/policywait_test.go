@@ -19,7 +19,7 @@ func TestPolicyWait(t *testing.T) {
 		n := podNode(t, nil, nil)
 		written := make(chan error, 1)
 		n.dataplane.during = func() {
-			time.AfterFunc(5*statusPause, func() {
+			time.AfterFunc(100*time.Millisecond, func() {
 				written <- os.WriteFile(filepath.Join(n.dir, "k8s shop%2Fweb-0 eth0"), nil, 0o644)
 			})
 		}

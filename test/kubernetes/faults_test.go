@@ -53,62 +53,22 @@ var faults = map[string]fault{
 	"cut, not done": cutBefore, "cut, done": cutAfter, "500, not done": brokenBefore, "500, done": brokenAfter, "429": tooMany,
 }
 
-// atRequest lets a fault happen to the nth request.
-func atRequest(n int, f fault) (hook kubetest.Hook, met *atomic.Bool) {
+func anyRequest(*http.Request) bool { return true }
+
+func isWrite(r *http.Request) bool { return r.Method != http.MethodGet }
+
+// atRequest lets a fault happen to the nth request of those that count.
+func atRequest(n int, f fault, counts func(*http.Request) bool) (hook kubetest.Hook, met *atomic.Bool) {
 	var count atomic.Int64
 	met = &atomic.Bool{}
 	return func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-		if count.Add(1) == int64(n) {
+		if counts(r) && count.Add(1) == int64(n) {
 			met.Store(true)
 			f(w, r, next)
 			return
 		}
 		next.ServeHTTP(w, r)
 	}, met
-}
-
-// TestFaultAtEachRequest: whatever happens to one request of an ADD that
-// claims a block, of one that does not, and of a DEL, the verb ends well, and
-// nothing is leaked or given twice.
-func TestFaultAtEachRequest(t *testing.T) {
-	for name, f := range faults {
-		t.Run(name, func(t *testing.T) {
-			e := newEnv(t, model.GroupV1)
-			step := 1
-			if name == "429" {
-				step = 6 // each costs the second that the server asks for
-			}
-			for n := 1; e.faultyLife(n, f); n += step {
-				continue
-			}
-		})
-	}
-}
-
-// faultyLife gives and takes two addresses with a fault at the nth request. It
-// reports whether there was an nth request.
-func (e *env) faultyLife(n int, f fault) bool {
-	e.Helper()
-	e.wipe()
-	e.ready("10.77.0.0/16")
-	hook, met := atRequest(n, f)
-	e.proxy.Hook(hook)
-	defer e.proxy.Hook(nil)
-	store := e.open()
-	for _, container := range []string{"one", "two"} {
-		if _, err := assign(e.within(time.Minute), store, "worker-b", container, 1); err != nil {
-			e.Errorf("fault at request %d: ADD of %s: %v", n, container, err)
-		}
-	}
-	e.consistent(2)
-	for _, container := range []string{"one", "two"} {
-		if err := allocator(store).ReleaseByHandle(e.within(time.Minute), "k8s-pod-network."+container); err != nil {
-			e.Errorf("fault at request %d: DEL of %s: %v", n, container, err)
-		}
-	}
-	e.consistent(0)
-	e.unready()
-	return met.Load() && !e.Failed()
 }
 
 func (e *env) unready() {

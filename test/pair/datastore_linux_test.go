@@ -85,11 +85,7 @@ type block struct {
 func (o objects) allocated(t *testing.T) map[string][]string {
 	t.Helper()
 	found := map[string][]string{}
-	for key, value := range o.under("/ipam/v2/assignment/") {
-		var b block
-		if err := json.Unmarshal([]byte(value), &b); err != nil {
-			t.Fatalf("%s: %v", key, err)
-		}
+	for _, b := range o.blocks(t) {
 		for ordinal, index := range b.Allocations {
 			if index == nil {
 				continue

@@ -90,9 +90,31 @@ func TestFailedWriteOfExistingEndpoint(t *testing.T) {
 }
 
 // consistent demands what the operator's tools and the garbage collector of a
-// cluster rely on: each handle counts exactly what blocks hold for it, each
-// block is claimed by its owner, and every attribute is in use.
+// cluster rely on: each handle counts exactly what blocks hold for it, every
+// attribute is in use, and each block is claimed by its owner.
 func (o objects) consistent(t *testing.T) {
+	t.Helper()
+	o.counted(t)
+	for _, b := range o.blocks(t) {
+		o.claimed(t, b)
+	}
+}
+
+func (o objects) blocks(t *testing.T) []block {
+	t.Helper()
+	var all []block
+	for key, value := range o.under("/ipam/v2/assignment/") {
+		var b block
+		if err := json.Unmarshal([]byte(value), &b); err != nil {
+			t.Fatalf("%s: %v", key, err)
+		}
+		all = append(all, b)
+	}
+	return all
+}
+
+// counted is consistent without the claims.
+func (o objects) counted(t *testing.T) {
 	t.Helper()
 	counted := map[string]map[string]int{}
 	for key, value := range o.under("/ipam/v2/handle/") {
@@ -105,12 +127,7 @@ func (o objects) consistent(t *testing.T) {
 		counted[key[strings.LastIndex(key, "/")+1:]] = handle.Blocks
 	}
 	held := map[string]map[string]int{}
-	for key, value := range o.under("/ipam/v2/assignment/") {
-		var b block
-		if err := json.Unmarshal([]byte(value), &b); err != nil {
-			t.Fatalf("%s: %v", key, err)
-		}
-		o.claimed(t, b)
+	for _, b := range o.blocks(t) {
 		used := map[int]bool{}
 		for _, index := range b.Allocations {
 			if index == nil {

@@ -119,11 +119,11 @@ func invalidKind(details status) error {
 }
 
 // broken explains a request that got no answer.
-func (f *sending) broken(sent bool, err error) error {
+func (f *sending) broken(came progress, err error) error {
 	switch {
 	case aboutCertificates(err):
 		return f.failure(datastore.Refused, fmt.Errorf("%w; %s", err, f.conn.describe()))
-	case sent && f.writes():
+	case came == written && f.writes():
 		return f.unknown(err)
 	}
 	if strings.Contains(err.Error(), "first record does not look like a TLS handshake") {

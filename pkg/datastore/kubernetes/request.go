@@ -57,38 +57,52 @@ type reply struct {
 
 func (r reply) good() bool { return r.status >= 200 && r.status < 300 }
 
+// progress is how far a request came before it failed.
+type progress int32
+
+const (
+	// nowhere: there was no connection. A server that refuses one does so again.
+	nowhere progress = iota
+	// connected: there was one, but it ended before any of the request was
+	// written, such as when a request beside it broke it.
+	connected
+	// written: the server may have acted on it.
+	written
+)
+
 // sending is a request on its way: what has been tried already.
 type sending struct {
 	request
 	store   *Store
 	conn    *connection
 	started time.Time
-	// renewed: the credentials were read again; repeated: a read was sent again.
+	// renewed: the credentials were read again; repeated: it was sent again.
 	renewed, repeated bool
 }
 
 // send carries a request out. It is repeated when the server did nothing with
 // it: on 429 as long as the deadline allows, on 401 once, after the credentials
-// were read again. A read is repeated once on a failure that may pass.
+// were read again. On a failure that may pass a read is repeated once, and so is
+// a write of which nothing left this process.
 func (s *Store) send(ctx context.Context, r request) ([]byte, error) {
 	f := sending{request: r, store: s, conn: s.current.get(), started: time.Now()}
 	for {
 		if ctx.Err() != nil {
 			return nil, f.failure(datastore.Unreachable, context.Cause(ctx))
 		}
-		answer, sent, err := f.attempt(ctx)
+		answer, came, err := f.attempt(ctx)
 		switch {
-		case err != nil && f.mayRepeat(ctx, sent):
+		case err != nil && f.mayRepeat(ctx, came):
 			err = f.wait(ctx, secondTry)
 		case err != nil:
-			return nil, f.broken(sent, err)
+			return nil, f.broken(came, err)
 		case answer.good():
 			return answer.body, nil
 		case answer.status == http.StatusUnauthorized && !f.renewed:
 			err = f.renew(answer)
 		case answer.status == http.StatusTooManyRequests:
 			err = f.slowDown(ctx, answer)
-		case answer.status >= 500 && f.mayRepeat(ctx, true):
+		case answer.status >= 500 && f.mayRepeat(ctx, written):
 			err = f.wait(ctx, max(secondTry, answer.retryAfter))
 		default:
 			return nil, f.refused(answer)
@@ -99,9 +113,11 @@ func (s *Store) send(ctx context.Context, r request) ([]byte, error) {
 	}
 }
 
-// mayRepeat allows a read a second try, once.
-func (f *sending) mayRepeat(ctx context.Context, sent bool) bool {
-	if f.writes() || f.repeated || !sent || ctx.Err() != nil || time.Since(f.started) >= requestTimeout {
+// mayRepeat allows a second try, once, to what the server has not acted on: a
+// read, or what did not reach it.
+func (f *sending) mayRepeat(ctx context.Context, came progress) bool {
+	harmless := came == connected || came == written && !f.writes()
+	if !harmless || f.repeated || ctx.Err() != nil || time.Since(f.started) >= requestTimeout {
 		return false
 	}
 	f.repeated = true
@@ -137,37 +153,39 @@ func (f *sending) renew(answer reply) error {
 	return nil
 }
 
-// attempt sends the request once. sent tells whether any of it left this
-// process; if not, the server cannot have acted on it.
-func (f *sending) attempt(ctx context.Context) (_ reply, sent bool, err error) {
+// attempt sends the request once.
+func (f *sending) attempt(ctx context.Context) (reply, progress, error) {
 	if err := f.store.rate.wait(ctx); err != nil {
-		return reply{}, false, err
+		return reply{}, nowhere, err
 	}
 	select {
 	case f.store.slots <- struct{}{}:
 		defer func() { <-f.store.slots }()
 	case <-ctx.Done():
-		return reply{}, false, context.Cause(ctx)
+		return reply{}, nowhere, context.Cause(ctx)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errors.New("no answer within 15 s"))
 	defer cancel()
-	var mark atomic.Bool
-	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{WroteHeaders: func() { mark.Store(true) }})
+	var came atomic.Int32
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn:      func(httptrace.GotConnInfo) { came.CompareAndSwap(int32(nowhere), int32(connected)) },
+		WroteHeaders: func() { came.Store(int32(written)) },
+	})
 	httpRequest, err := f.build(traced)
 	if err != nil {
-		return reply{}, false, err
+		return reply{}, nowhere, err
 	}
 	// Not a http.Client: a redirect would carry the credentials elsewhere.
 	response, err := f.conn.authenticated.RoundTrip(httpRequest)
 	if err != nil {
-		return reply{}, mark.Load(), because(ctx, err)
+		return reply{}, progress(came.Load()), because(ctx, err)
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		return reply{}, true, because(ctx, err)
+		return reply{}, written, because(ctx, err)
 	}
-	return reply{status: response.StatusCode, retryAfter: retryAfter(response.Header), body: body}, true, nil
+	return reply{status: response.StatusCode, retryAfter: retryAfter(response.Header), body: body}, written, nil
 }
 
 // because prefers what ended the context to what the transport makes of it.
