@@ -1,0 +1,166 @@
+package ipam
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"calico-cni/pkg/cnierr"
+)
+
+// collectHandles is how many handles are read and released at once: with a few
+// blocks they fit one transaction.
+const collectHandles = maxMutations - 6
+
+// collection is one garbage collection. What it decides on is read and written
+// for many handles at once: a block once for all that hold addresses of it.
+type collection struct {
+	*engine
+	request *GCRequest
+	// outcome is how the release of each handle ended.
+	outcome map[string]error
+}
+
+// ReleaseStale releases the addresses and handles of containers that are not
+// attached any more: those in the host's own blocks, and those that the notes
+// lead to. It goes on after a failure, returns all failures, those of the same
+// cause as one, and the ids that are done.
+func (a *Allocator) ReleaseStale(ctx context.Context, r GCRequest) (done []string, err error) {
+	c := &collection{engine: a.engine(r.Host), request: &r, outcome: map[string]error{}}
+	failures := c.searchStale(ctx, &r, func(batch *staleBatch) { c.releaseBatch(ctx, batch) })
+	for _, id := range slices.Sorted(maps.Keys(c.outcome)) {
+		if err := c.outcome[id]; err != nil {
+			failures = append(failures, cnierr.Failure{Doing: "releasing the stale handle", Object: id, Err: err})
+			continue
+		}
+		done = append(done, id)
+	}
+	return done, errors.Join(cnierr.Group(failures)...)
+}
+
+// releaseBatch releases the handles of a batch. One that failed in an earlier
+// batch is not tried again.
+func (c *collection) releaseBatch(ctx context.Context, batch *staleBatch) {
+	ids := slices.DeleteFunc(slices.Clone(batch.ids), func(id string) bool { return c.outcome[id] != nil })
+	for ids := range slices.Chunk(ids, collectHandles) {
+		e := c.engine
+		if batch.blind {
+			e = c.Allocator.engine(c.request.Host)
+		}
+		c.settleOrDivide(ctx, ids, batch, c.release(ctx, e, ids, batch))
+	}
+}
+
+// settleOrDivide records the outcome of a release. When it failed, halves are
+// tried on their own until those that cannot be released stand alone: they must
+// not keep the others.
+func (c *collection) settleOrDivide(ctx context.Context, ids []string, batch *staleBatch, err error) {
+	if err == nil || len(ids) == 1 || ctx.Err() != nil {
+		for _, id := range ids {
+			c.outcome[id] = err
+		}
+		return
+	}
+	for half := range slices.Chunk(ids, (len(ids)+1)/2) {
+		c.settleOrDivide(ctx, half, batch, c.release(ctx, c.Allocator.engine(c.request.Host), half, batch))
+	}
+}
+
+// release releases handles, on what the engine knows already.
+func (c *collection) release(ctx context.Context, e *engine, ids []string, batch *staleBatch) error {
+	if e != c.engine {
+		if err := e.read(ctx, ReleaseQueries(ids...)...); err != nil {
+			return err
+		}
+	}
+	e.facts.now = e.now() // addresses cool down from their release on
+	d := &handleRelease{
+		facts: e.facts, ids: ids, touched: map[netip.Prefix]bool{}, found: batch.found, stale: c.request.old,
+	}
+	if err := e.run(ctx, d.decide); err != nil {
+		return err
+	}
+	e.returnUnselected(ctx, sortedPrefixes(d.touched))
+	return nil
+}
+
+// StaleContainer is a container whose addresses ReleaseStale would release.
+type StaleContainer struct {
+	HandleID string
+	// Owners are what its allocations say of whom they are for, in the order of
+	// the addresses, each once.
+	Owners []map[string]string
+}
+
+// StaleContainers returns what ReleaseStale would release, in the order of the
+// handles, and releases nothing. What it found before a failure is returned
+// with it.
+func (a *Allocator) StaleContainers(ctx context.Context, r GCRequest) ([]StaleContainer, error) {
+	e := a.engine(r.Host)
+	found := map[string]*StaleContainer{}
+	var failures []cnierr.Failure
+	fail := func(err error) {
+		failures = append(failures, cnierr.Failure{Doing: "looking for the owners of stale addresses of", Object: r.Host, Err: err})
+	}
+	failures = append(failures, e.searchStale(ctx, &r, func(batch *staleBatch) {
+		// Only the notes lead to handles that no own block tells of.
+		for ids := range slices.Chunk(batch.unlocated(), collectHandles) {
+			if err := e.locate(ctx, ids); err != nil {
+				fail(err)
+			}
+		}
+		for _, id := range batch.ids {
+			if found[id] == nil {
+				found[id] = &StaleContainer{HandleID: id}
+			}
+			found[id].learn(e.facts, batch.found[id])
+		}
+	})...)
+	var stale []StaleContainer
+	for _, id := range slices.Sorted(maps.Keys(found)) {
+		stale = append(stale, *found[id])
+	}
+	return stale, errors.Join(cnierr.Group(failures)...)
+}
+
+// unlocated are the handles of a batch that no block told of.
+func (b *staleBatch) unlocated() []string {
+	return slices.DeleteFunc(slices.Clone(b.ids), func(id string) bool { return len(b.found[id]) > 0 })
+}
+
+// locate reads handles, and the blocks that they name.
+func (e *engine) locate(ctx context.Context, ids []string) error {
+	d := &handleRelease{facts: e.facts, ids: ids}
+	for range 2 {
+		needs := d.unread()
+		if len(needs) == 0 {
+			return nil
+		}
+		if err := e.readPassing(ctx, needs...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// learn adds the owners that blocks tell of.
+func (s *StaleContainer) learn(f *facts, own []netip.Prefix) {
+	cidrs := own
+	if handle := f.handles[s.HandleID].value; handle != nil {
+		cidrs = slices.Concat(cidrs, sortedPrefixes(handle.Blocks))
+	}
+	for _, cidr := range cidrs {
+		block := f.blocks[cidr].value
+		if block == nil {
+			continue
+		}
+		for _, ordinal := range block.Held(s.HandleID) {
+			owner := block.HolderOf(ordinal).Owner
+			if !slices.ContainsFunc(s.Owners, func(known map[string]string) bool { return maps.Equal(known, owner) }) {
+				s.Owners = append(s.Owners, owner)
+			}
+		}
+	}
+}
