@@ -15,8 +15,12 @@ type Failure struct {
 	Err    error
 }
 
-// fewNames is how many objects a sentence names.
-const fewNames = 3
+// A report stays readable: it names so many objects of a cause, and so many
+// causes.
+const (
+	fewNames  = 3
+	fewCauses = 8
+)
 
 // Group makes one error of all failures of the same work that have the same
 // cause, such as a deadline that passed: it names a few of the objects, counts
@@ -26,17 +30,31 @@ func Group(failures []Failure) []error {
 	var order []group
 	members := map[group][]Failure{}
 	for _, failure := range failures {
-		g := group{failure.Doing, cause(failure.Err).Error()}
+		g := group{failure.Doing, failure.kind()}
 		if members[g] == nil {
 			order = append(order, g)
 		}
 		members[g] = append(members[g], failure)
 	}
-	grouped := make([]error, len(order))
-	for i, g := range order {
-		grouped[i] = fmt.Errorf("%s %s: %w", g.doing, names(members[g]), members[g][0].Err)
+	var grouped []error
+	for _, g := range order[:min(len(order), fewCauses)] {
+		grouped = append(grouped, fmt.Errorf("%s %s: %w", g.doing, names(members[g]), members[g][0].Err))
+	}
+	if others := len(order) - len(grouped); others > 0 {
+		grouped = append(grouped, fmt.Errorf("and failures of %d more causes, which the log has", others))
 	}
 	return grouped
+}
+
+// kind is the text of the cause without what is quoted: the names of objects.
+func (f Failure) kind() string {
+	var kind strings.Builder
+	for i, part := range strings.Split(cause(f.Err).Error(), `"`) {
+		if i%2 == 0 {
+			kind.WriteString(part)
+		}
+	}
+	return kind.String()
 }
 
 func names(failures []Failure) string {

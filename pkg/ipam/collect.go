@@ -32,7 +32,8 @@ func (a *Allocator) ReleaseStale(ctx context.Context, r GCRequest) (done []strin
 	failures := c.searchStale(ctx, &r, func(batch *staleBatch) { c.releaseBatch(ctx, batch) })
 	for _, id := range slices.Sorted(maps.Keys(c.outcome)) {
 		if err := c.outcome[id]; err != nil {
-			failures = append(failures, cnierr.Failure{Doing: "releasing the stale handle", Object: id, Err: err})
+			c.log.Warn("stale addresses were not released", "handle", id, "error", err)
+			failures = append(failures, cnierr.Failure{Doing: "releasing the stale addresses of", Object: id, Err: err})
 			continue
 		}
 		done = append(done, id)
@@ -45,11 +46,24 @@ func (a *Allocator) ReleaseStale(ctx context.Context, r GCRequest) (done []strin
 func (c *collection) releaseBatch(ctx context.Context, batch *staleBatch) {
 	ids := slices.DeleteFunc(slices.Clone(batch.ids), func(id string) bool { return c.outcome[id] != nil })
 	for ids := range slices.Chunk(ids, collectHandles) {
+		c.note(ids)
 		e := c.engine
 		if batch.blind {
 			e = c.Allocator.engine(c.request.Host)
 		}
 		c.settleOrDivide(ctx, ids, batch, c.release(ctx, e, ids, batch))
+	}
+}
+
+// note has those noted that are about to be released and have no note.
+func (c *collection) note(ids []string) {
+	if c.request.Note == nil || c.store.Transactional() {
+		return
+	}
+	for _, id := range ids {
+		if !slices.Contains(c.request.NoteIDs, id) {
+			c.request.Note(id)
+		}
 	}
 }
 

@@ -26,6 +26,10 @@ type GCRequest struct {
 	// NoteIDs are the handle ids of the host's attachment notes; they lead to
 	// borrowed addresses and to handles without any.
 	NoteIDs []string
+	// Note makes a note of a handle that has none; nil: nothing does. It is
+	// asked where a block is written before the handles of those that it held:
+	// killed in between, nothing else leads to them any more.
+	Note func(handleID string)
 }
 
 // stale reports whether a handle id is that of a container of the network that

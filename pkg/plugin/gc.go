@@ -152,7 +152,7 @@ func (c *collection) collect(ctx context.Context, store datastore.Store) {
 			continue
 		}
 		if err := c.dataplane.Remove(ctx, found); err != nil {
-			c.fail("removing the interface", fmt.Sprintf("%s of %s", found.HostInterface, found.Owner), err)
+			c.fail("removing from the host", fmt.Sprintf("%s of %s", found.HostInterface, found.Owner), err)
 			continue
 		}
 		c.Log.Info("removed the interface of an attachment that is gone", "host_interface", found.HostInterface, "owner", found.Owner.String())

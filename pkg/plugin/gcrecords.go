@@ -225,7 +225,7 @@ func (c *collection) removeRecords(ctx context.Context, step datastore.Step, fai
 	case len(step) == 1 || ctx.Err() != nil:
 		for _, mutation := range step {
 			failed[mutation.Key] = true
-			c.fail("deleting the", mutation.Key.String(), err)
+			c.fail("deleting", mutation.Key.String(), err)
 		}
 		return nil
 	}
