@@ -59,7 +59,7 @@ func (p *Plugin) GC(ctx context.Context, call *invocation.Call) (err error) {
 		return err
 	}
 	c := &collection{serving: s, valid: valid}
-	return connect.Explain(c.run(ctx, present))
+	return c.run(ctx, present)
 }
 
 func (c *collection) run(ctx context.Context, present bool) error {
@@ -71,13 +71,13 @@ func (c *collection) run(ctx context.Context, present bool) error {
 	ctx, cancel := context.WithTimeout(ctx, c.Conf.Timeout())
 	defer cancel()
 	if err := c.Connect(ctx); err != nil {
-		return err
+		return connect.Explain(err)
 	}
 	store := c.Store
 	if present {
 		memory, err := c.look(ctx)
 		if err != nil {
-			return err
+			return connect.Explain(err)
 		}
 		c.collect(ctx, memory)
 		store = memory.Replay()
@@ -137,7 +137,7 @@ func (c *collection) outcome() error {
 	case 0:
 		return nil
 	case 1:
-		return failures[0]
+		return connect.Explain(failures[0])
 	}
 	return cnierr.New(cnierr.Unclassified, "GC of network %s failed in part; everything else was done: %w", c.Conf.Name, errors.Join(failures...))
 }
