@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/model"
 )
 
 // collectHandles is how many handles are read and released at once: with a few
@@ -52,6 +53,11 @@ func (c *collection) releaseBatch(ctx context.Context, batch *staleBatch) {
 			e = c.Allocator.engine(c.request.Host)
 		}
 		c.settleOrDivide(ctx, ids, batch, c.release(ctx, e, ids, batch))
+		// Only the batch's own blocks are kept: others may be any number.
+		clear(c.facts.handles)
+		maps.DeleteFunc(c.facts.blocks, func(cidr netip.Prefix, _ object[model.Block]) bool {
+			return !slices.Contains(batch.own, cidr)
+		})
 	}
 }
 
@@ -114,29 +120,33 @@ type StaleContainer struct {
 func (a *Allocator) StaleContainers(ctx context.Context, r GCRequest) ([]StaleContainer, error) {
 	e := a.engine(r.Host)
 	found := map[string]*StaleContainer{}
-	var failures []cnierr.Failure
-	fail := func(err error) {
-		failures = append(failures, cnierr.Failure{Doing: "looking for the owners of stale addresses of", Object: r.Host, Err: err})
+	learn := func(id string, f *facts, own []netip.Prefix) {
+		if found[id] == nil {
+			found[id] = &StaleContainer{HandleID: id}
+		}
+		found[id].learn(f, own)
 	}
-	failures = append(failures, e.searchStale(ctx, &r, func(batch *staleBatch) {
+	var unread []cnierr.Failure
+	failures := e.searchStale(ctx, &r, func(batch *staleBatch) {
+		for _, id := range batch.ids {
+			learn(id, e.facts, batch.found[id])
+		}
 		// Only the notes lead to handles that no own block tells of.
 		for ids := range slices.Chunk(batch.unlocated(), collectHandles) {
-			if err := e.locate(ctx, ids); err != nil {
-				fail(err)
+			located, err := a.locate(ctx, ids)
+			for _, id := range ids {
+				if err != nil {
+					unread = append(unread, cnierr.Failure{Doing: "looking for the pods of the stale addresses of", Object: id, Err: err})
+				}
+				learn(id, located, nil)
 			}
 		}
-		for _, id := range batch.ids {
-			if found[id] == nil {
-				found[id] = &StaleContainer{HandleID: id}
-			}
-			found[id].learn(e.facts, batch.found[id])
-		}
-	})...)
+	})
 	var stale []StaleContainer
 	for _, id := range slices.Sorted(maps.Keys(found)) {
 		stale = append(stale, *found[id])
 	}
-	return stale, errors.Join(cnierr.Group(failures)...)
+	return stale, errors.Join(cnierr.Group(append(failures, unread...))...)
 }
 
 // unlocated are the handles of a batch that no block told of.
@@ -144,19 +154,17 @@ func (b *staleBatch) unlocated() []string {
 	return slices.DeleteFunc(slices.Clone(b.ids), func(id string) bool { return len(b.found[id]) > 0 })
 }
 
-// locate reads handles, and the blocks that they name.
-func (e *engine) locate(ctx context.Context, ids []string) error {
+// locate reads handles, and the blocks that they name. What it learned before a
+// failure is returned with it.
+func (a *Allocator) locate(ctx context.Context, ids []string) (*facts, error) {
+	e := a.engine("")
 	d := &handleRelease{facts: e.facts, ids: ids}
-	for range 2 {
-		needs := d.unread()
-		if len(needs) == 0 {
-			return nil
-		}
+	for needs := d.unread(); len(needs) > 0; needs = d.unread() {
 		if err := e.readPassing(ctx, needs...); err != nil {
-			return err
+			return e.facts, err
 		}
 	}
-	return nil
+	return e.facts, nil
 }
 
 // learn adds the owners that blocks tell of.

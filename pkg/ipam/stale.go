@@ -2,7 +2,7 @@ package ipam
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -49,8 +49,8 @@ func (r *GCRequest) old(holder *model.Attribute) bool {
 		holder.Owner["type"] == "" && holder.Owner[AttributeInstance] == ""
 }
 
-// StaleQueries are the queries of the first read of StaleHandles and
-// ReleaseStale. The node and the pools tell whether a block that becomes empty
+// StaleQueries are the queries of the first read of StaleContainers
+// and ReleaseStale. The node and the pools tell whether a block that becomes empty
 // is to be given back.
 func StaleQueries(host string) []datastore.Query {
 	return []datastore.Query{
@@ -63,6 +63,8 @@ func StaleQueries(host string) []datastore.Query {
 // the blocks that tell of them.
 type staleBatch struct {
 	ids []string
+	// own are the host's blocks that were read for the batch.
+	own []netip.Prefix
 	// found are the host's own blocks that hold stale allocations of a handle.
 	found map[string][]netip.Prefix
 	// blind: nothing could be read, not even the configuration.
@@ -92,26 +94,27 @@ func (r *GCRequest) staleNotes() map[string]bool {
 // holds the handles of the notes that no block told of. It goes on after a
 // failure.
 func (e *engine) searchStale(ctx context.Context, r *GCRequest, visit func(*staleBatch)) (failures []cnierr.Failure) {
-	fail := func(err error) {
-		failures = append(failures, cnierr.Failure{Doing: "looking for stale addresses in the blocks of", Object: r.Host, Err: err})
+	fail := func(where string, err error) {
+		failures = append(failures, cnierr.Failure{Doing: "looking for stale addresses in", Object: where, Err: err})
 	}
 	noted := r.staleNotes()
 	err := e.readOwn(ctx, r.Host)
 	if err != nil {
-		fail(err)
+		fail("the blocks of "+r.Host, err)
 	}
 	blind := err != nil
 	unseen := slices.Concat(e.facts.own(model.IPv4), e.facts.own(model.IPv6))
 	for first := true; first || len(unseen) > 0; first = false {
-		cidrs := unseen[:min(len(unseen), walkSize(e.store.Transactional()))]
-		unseen = unseen[len(cidrs):]
 		batch := &staleBatch{found: map[string][]netip.Prefix{}, blind: blind}
-		if err := e.readPassing(ctx, blockGets(cidrs)...); err != nil {
-			fail(err)
-		}
-		for _, cidr := range cidrs {
-			if e.facts.unreadable[cidr] {
-				fail(fmt.Errorf("block %s cannot be read", cidr))
+		size := min(len(unseen), walkSize(e.store.Transactional()))
+		batch.own, unseen = unseen[:size], unseen[size:]
+		unread := e.readPassing(ctx, blockGets(batch.own)...)
+		for _, cidr := range batch.own {
+			switch {
+			case unread != nil:
+				fail(cidr.String(), unread)
+			case e.facts.unreadable[cidr]:
+				fail(cidr.String(), errors.New("the block cannot be read"))
 			}
 			for _, id := range r.staleIn(e.facts.blocks[cidr].value) {
 				delete(noted, id)
