@@ -15,21 +15,28 @@ import (
 	"calico-cni/pkg/plugin"
 )
 
-// reboot adds so many pods, whose containers are gone when the host starts
+// reboot makes so many pods, whose containers are gone when the host starts
 // again.
 func (h *host) reboot(p *plugin.Plugin, crashed int) {
 	h.Helper()
 	for i := range crashed {
-		name := fmt.Sprint("crashed-", i)
 		cluster.Admin().Do(h, "POST", podPath, map[string]any{
-			"metadata": map[string]any{"name": name},
+			"metadata": map[string]any{"name": fmt.Sprint("crashed-", i)},
 			"spec": map[string]any{"nodeName": "worker-b", "serviceAccountName": "web", "containers": []any{
 				map[string]any{"name": "web", "image": "none"},
 			}},
 		})
 		h.Cleanup(func() { h.deleteCrashed(i) })
+	}
+	h.crash(p, crashed)
+}
+
+// crash connects the pods, and nobody disconnects them.
+func (h *host) crash(p *plugin.Plugin, crashed int) {
+	h.Helper()
+	for i := range crashed {
 		call := h.call(invocation.Add, fmt.Sprint("gone", i), h.policy())
-		call.Args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=" + name
+		call.Args = fmt.Sprint("IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=crashed-", i)
 		h.mustRun(p, call)
 	}
 }
@@ -111,4 +118,29 @@ func TestGCRefused(t *testing.T) {
 			e.deleteCrashed(i)
 		}
 	}
+}
+
+// TestGCDies: a GC that is killed at any of its requests, before the server
+// acted on it or after that, is repeated and leaves nothing.
+func TestGCDies(t *testing.T) {
+	const crashed = 2
+	e := newEnv(t, model.GroupV1)
+	h, p := newCluster(e)
+	h.reboot(p, crashed)
+	for _, done := range []bool{false, true} {
+		for n := int64(1); !t.Failed(); n++ {
+			hook, met := dieAt(n, done)
+			e.proxy.Hook(hook)
+			_, _ = h.run(p, h.gc()) // the dead report nothing
+			e.proxy.Hook(nil)
+			h.mustRun(p, h.gc())
+			h.gone(t)
+			h.crash(p, crashed)
+			if met.Load() < n {
+				break
+			}
+		}
+	}
+	h.mustRun(p, h.gc())
+	h.gone(t)
 }
