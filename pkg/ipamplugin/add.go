@@ -34,7 +34,7 @@ func (p *Plugin) Add(ctx context.Context, call *invocation.Call) (err error) {
 	if err := s.Connect(openCtx); err != nil {
 		return err
 	}
-	s.writeNote(s.ID.HandleID())
+	s.writeNote()
 	var addresses assigned
 	err = s.underLock(ctx, func(ctx context.Context) (err error) {
 		addresses, err = s.assign(ctx)

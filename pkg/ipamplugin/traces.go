@@ -27,7 +27,9 @@ func notePath(directory, handleID string) string {
 // must not cut that of addresses in use.
 const unfinished = ".new"
 
-func (s *serving) writeNote(handleID string) {
+func (s *serving) writeNote() { s.writeNoteOf(s.ID.HandleID()) }
+
+func (s *serving) writeNoteOf(handleID string) {
 	path := notePath(s.plugin.NotesDirectory, handleID)
 	err := os.MkdirAll(s.plugin.NotesDirectory, 0o755)
 	if err == nil {
