@@ -111,7 +111,9 @@ func TestGCNotes(t *testing.T) {
 		}
 		return nil
 	}})
-	gc := func() error { return n.plugin.GC(deadline(t), n.call(invocation.GC, n.config("cni.dev/attachments", nil))) }
+	gc := func() error {
+		return n.plugin.GC(deadline(t), n.call(invocation.GC, n.config("cni.dev/attachments", nil)))
+	}
 	wantCode(t, gc(), cnierr.TryAgainLater, "net.a, net.b: ")
 	if len(n.allocated()) != 0 || n.notes() != 2 {
 		t.Errorf("allocated %v, %d notes", n.allocated(), n.notes())
