@@ -107,3 +107,45 @@ func TestPrefetchFails(t *testing.T) {
 		t.Errorf("failed with %v", err)
 	}
 }
+
+// TestRemember: what was read is given once more, as far as there is room.
+func TestRemember(t *testing.T) {
+	t.Parallel()
+	store := memory.New(memory.Options{})
+	store.Plant(a.Path(), `{"block":{}}`)
+	getA, getB, list := datastore.Get{Key: a}, datastore.Get{Key: b}, datastore.ListHandles{}
+	ctx := context.Background()
+	remembering := datastore.Remember(store, 2)
+	for _, queries := range [][]datastore.Query{{getA}, {getB, list}, {list}} {
+		if _, err := remembering.Read(ctx, queries...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if store.Reads() != 3 {
+		t.Errorf("the store was read %d times, want 3: a Memory answers nothing itself", store.Reads())
+	}
+	replay := remembering.Replay()
+	for i, row := range []struct {
+		queries []datastore.Query
+		reads   int // in all
+	}{
+		{[]datastore.Query{getB, list}, 4}, // there was no room for both
+		{[]datastore.Query{getA, list}, 4},
+		{[]datastore.Query{getA}, 5}, // once only
+	} {
+		answers, err := replay.Read(ctx, row.queries...)
+		if err != nil || len(answers) != len(row.queries) {
+			t.Errorf("read %d: %v, %v", i, answers, err)
+		}
+		if store.Reads() != row.reads {
+			t.Errorf("after read %d the store was read %d times, want %d", i, store.Reads(), row.reads)
+		}
+	}
+	if _, err := replay.Write(ctx, datastore.Step{datastore.Remove(a, datastore.Any)}); err != nil || store.Writes() != 1 {
+		t.Errorf("a write did not reach the store: %v", err)
+	}
+	store.SetHooks(memory.Hooks{Before: func(_ context.Context, call memory.Call) error { return memory.Down(call) }})
+	if _, err := remembering.Read(ctx, getB); !errors.Is(err, datastore.ErrUnavailable) {
+		t.Errorf("failed with %v", err)
+	}
+}

@@ -112,7 +112,7 @@ func (e *engine) returnUnselected(ctx context.Context, touched []netip.Prefix) {
 	for _, cidr := range touched {
 		block := e.facts.blocks[cidr].value
 		host, ok := hostOf(block)
-		if !ok || !block.Empty() {
+		if !ok || !block.Empty() || e.facts.staysWith(host, cidr) {
 			continue
 		}
 		d := &affinityRelease{
@@ -123,6 +123,16 @@ func (e *engine) returnUnselected(ctx context.Context, touched []netip.Prefix) {
 			e.log.Warn("an empty block whose pool does not select its node was not given back", "block", cidr, "host", host, "error", err)
 		}
 	}
+}
+
+// staysWith reports whether it is known already that a host keeps a block,
+// empty or not: the node was read, and no enabled pool refuses it.
+func (f *facts) staysWith(host string, cidr netip.Prefix) bool {
+	if f.node == nil || f.host != host {
+		return false
+	}
+	p, ok := poolOf(enabled(f.pools), cidr.Addr())
+	return !ok || selectsNode(p, f.node)
 }
 
 // hostOf returns the host that owns a block; there may be no block.

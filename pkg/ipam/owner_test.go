@@ -243,7 +243,7 @@ func TestStalePassesMachines(t *testing.T) {
 				}
 				c.clock.advance(1)
 			}
-			stale, err := c.ipam.StaleHandles(c.ctx(), GCRequest{Network: network, Host: "worker-b", Before: c.clock.Now()})
+			stale, err := staleIDs(c, GCRequest{Network: network, Host: "worker-b", Before: c.clock.Now()})
 			if err != nil || len(stale) != 0 {
 				t.Errorf("network %s: %v, %v", network, stale, err)
 			}

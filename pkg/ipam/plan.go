@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"net/netip"
+	"slices"
 
 	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/model"
@@ -59,6 +60,8 @@ type outcome struct {
 	blocksDone bool
 	// uncertain: the answer to a write was lost.
 	uncertain bool
+	// handlesUntried: a step before that of the handles failed.
+	handlesUntried bool
 }
 
 // confirmed is what every affinity of ours says (IPAM contract 5.2).
@@ -107,6 +110,18 @@ func (p *plan) written() []model.Key {
 		}
 	}
 	return keys
+}
+
+// unsettled are the keys that have to be read when a plan has failed. Handles
+// that were not tried are guarded by what was read of them before.
+func (p *plan) unsettled() []model.Key {
+	if !p.outcome.handlesUntried {
+		return p.written()
+	}
+	return slices.DeleteFunc(p.written(), func(key model.Key) bool {
+		_, isHandle := key.(model.HandleKey)
+		return isHandle
+	})
 }
 
 func (p *plan) empty() bool {

@@ -3,6 +3,7 @@ package ipam
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
@@ -72,7 +73,7 @@ func (w *world) step() {
 	case 4:
 		w.addRequested(host)
 	case 5, 6, 7:
-		if names := sortedKeys(w.held); len(names) > 0 {
+		if names := slices.Sorted(maps.Keys(w.held)); len(names) > 0 {
 			w.delete(names[w.random.IntN(len(names))])
 		}
 	case 8:
@@ -143,7 +144,7 @@ func (w *world) delete(name string) {
 
 func (w *world) releaseOne() {
 	w.Helper()
-	names := sortedKeys(w.held)
+	names := slices.Sorted(maps.Keys(w.held))
 	if len(names) == 0 {
 		return
 	}

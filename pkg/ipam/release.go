@@ -61,48 +61,94 @@ type handleRelease struct {
 }
 
 func (d *handleRelease) decide() (decision, error) {
-	var out decision
-	p := &plan{takesBack: true}
-	edited := map[netip.Prefix]*model.Block{}
-	size := 0
+	if needs := d.unread(); len(needs) > 0 {
+		return decision{needs: needs}, nil
+	}
+	draft := &releaseDraft{edited: map[netip.Prefix]*model.Block{}}
+	more := slices.ContainsFunc(d.ids, func(id string) bool { return !d.draftHandle(draft, id) })
+	p := &plan{takesBack: true, handles: draft.handles}
+	d.addBlocks(p, draft.edited)
+	return decision{final: p, more: more}, nil
+}
+
+// unread are the handles and blocks that have to be read before anything can
+// be decided.
+func (d *handleRelease) unread() []datastore.Query {
+	var needs []datastore.Query
 	for _, id := range d.ids {
-		handle := d.facts.handles[id]
-		left := &model.Handle{}
-		if handle.value != nil {
-			left = handle.value.Clone()
+		handle, known := d.facts.handles[id]
+		if !known {
+			needs = append(needs, datastore.Get{Key: model.HandleKey{ID: id}})
 		}
-		for _, cidr := range d.blocksOf(id, left) {
+		for _, cidr := range d.blocksOf(id, handle.value) {
 			if !d.facts.known(cidr) {
-				out.needs = append(out.needs, datastore.Get{Key: model.BlockKey{CIDR: cidr}})
-				continue
+				needs = append(needs, datastore.Get{Key: model.BlockKey{CIDR: cidr}})
 			}
-			if !d.concerns(cidr, id, left) {
-				continue
-			}
-			if size += weight(d.facts.blocks[cidr].value); len(edited) > 0 && size > maxBytes || len(edited) >= maxMutations/2 {
-				out.more = true
-				break
-			}
-			edited[cidr] = d.free(edited[cidr], cidr, id, left)
-		}
-		if handle.value != nil && (len(left.Blocks) == 0 || !maps.Equal(left.Blocks, handle.value.Blocks)) {
-			p.handles = append(p.handles, handleEdit(id, left, handle.revision))
 		}
 	}
-	if len(out.needs) > 0 {
-		return decision{needs: distinct(out.needs)}, nil
+	return distinct(needs)
+}
+
+// releaseDraft is what one write of a release is to hold.
+type releaseDraft struct {
+	// edited blocks; nil: one that must stay as it was.
+	edited  map[netip.Prefix]*model.Block
+	handles []edit
+	// bytes is what the edited blocks weigh.
+	bytes int
+}
+
+// room reports whether so many objects more may be written.
+func (w *releaseDraft) room(objects int) bool {
+	return len(w.edited)+len(w.handles)+objects <= maxMutations
+}
+
+// takes reports whether a block fits beside what there is, and a handle beside
+// it. Some block always does.
+func (w *releaseDraft) takes(cidr netip.Prefix, block *model.Block) bool {
+	_, present := w.edited[cidr]
+	return present || len(w.edited) == 0 || w.room(2) && w.bytes+weight(block) <= maxBytes
+}
+
+// draftHandle adds the release of a handle. It reports false if the write is
+// full; then what it holds is safe by itself: the handle keeps its count of the
+// blocks that are left.
+func (d *handleRelease) draftHandle(draft *releaseDraft, id string) (complete bool) {
+	if !draft.room(1) {
+		return false
 	}
-	d.addBlocks(p, edited)
-	out.final = p
-	return out, nil
+	handle := d.facts.handles[id]
+	left := &model.Handle{}
+	if handle.value != nil {
+		left = handle.value.Clone()
+	}
+	complete = true
+	for _, cidr := range d.blocksOf(id, left) {
+		if !d.concerns(cidr, id, left) {
+			continue
+		}
+		if complete = draft.takes(cidr, d.facts.blocks[cidr].value); !complete {
+			break
+		}
+		if _, present := draft.edited[cidr]; !present {
+			draft.bytes += weight(d.facts.blocks[cidr].value)
+		}
+		draft.edited[cidr] = d.free(draft.edited[cidr], cidr, id, left)
+	}
+	if handle.value != nil && (len(left.Blocks) == 0 || !maps.Equal(left.Blocks, handle.value.Blocks)) {
+		draft.handles = append(draft.handles, handleEdit(id, left, handle.revision))
+	}
+	return complete
 }
 
 // blocksOf lists the blocks that may hold a handle's addresses, in the order
 // of their text.
 func (d *handleRelease) blocksOf(id string, handle *model.Handle) []netip.Prefix {
 	all := map[netip.Prefix]bool{}
-	for cidr := range handle.Blocks {
-		all[cidr] = true
+	if handle != nil {
+		for cidr := range handle.Blocks {
+			all[cidr] = true
+		}
 	}
 	for _, cidr := range d.found[id] {
 		all[cidr] = true
@@ -123,13 +169,12 @@ func (d *handleRelease) concerns(cidr netip.Prefix, id string, handle *model.Han
 }
 
 func distinct(queries []datastore.Query) []datastore.Query {
-	var out []datastore.Query
-	for _, query := range queries {
-		if !slices.Contains(out, query) {
-			out = append(out, query)
-		}
-	}
-	return out
+	seen := map[datastore.Query]bool{}
+	return slices.DeleteFunc(queries, func(query datastore.Query) bool {
+		known := seen[query]
+		seen[query] = true
+		return known
+	})
 }
 
 func handleEdit(id string, handle *model.Handle, revision datastore.Revision) edit {

@@ -31,6 +31,7 @@ func (s *sequence) run(ctx context.Context) error {
 		written, err := s.store.Write(ctx, mutations)
 		maps.Copy(s.written, written)
 		if err != nil {
+			s.plan.outcome.handlesUntried = s.plan.takesBack && i < len(steps)-1
 			return err
 		}
 		s.plan.outcome.blocksDone = s.plan.outcome.blocksDone || i > 0
@@ -115,7 +116,7 @@ func (e *engine) writeInSequence(ctx context.Context, p *plan) error {
 // settle reads what a plan wrote and records how far it got.
 func (e *engine) settle(ctx context.Context, p *plan) error {
 	e.unsettled = p
-	if err := e.read(ctx, gets(p.written())...); err != nil {
+	if err := e.read(ctx, gets(p.unsettled())...); err != nil {
 		return err
 	}
 	e.unsettled = nil

@@ -3,12 +3,13 @@ package ipam
 import (
 	"context"
 	"errors"
-	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 	"time"
 
+	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/model"
 )
@@ -25,6 +26,10 @@ type GCRequest struct {
 	// NoteIDs are the handle ids of the host's attachment notes; they lead to
 	// borrowed addresses and to handles without any.
 	NoteIDs []string
+	// Note makes a note of a handle that has none; nil: nothing does. It is
+	// asked where a block is written before the handles of those that it held:
+	// killed in between, nothing else leads to them any more.
+	Note func(handleID string)
 }
 
 // stale reports whether a handle id is that of a container of the network that
@@ -44,85 +49,101 @@ func (r *GCRequest) old(holder *model.Attribute) bool {
 		holder.Owner["type"] == "" && holder.Owner[AttributeInstance] == ""
 }
 
-// ReleaseStale releases the addresses and handles of containers that are not
-// attached any more: those in the host's own blocks, and those that the notes
-// lead to. It goes on after a failure, returns all failures, and the ids that
-// are done.
-func (a *Allocator) ReleaseStale(ctx context.Context, r GCRequest) (done []string, err error) {
-	found, err := a.findStale(ctx, &r)
-	var failures []error
-	if err != nil {
-		failures = append(failures, err)
+// StaleQueries are the queries of the first read of StaleContainers
+// and ReleaseStale. The node and the pools tell whether a block that becomes empty
+// is to be given back.
+func StaleQueries(host string) []datastore.Query {
+	return []datastore.Query{
+		datastore.Get{Key: model.IPAMConfigKey{}}, ownAffinities(host, model.IPv4), ownAffinities(host, model.IPv6),
+		datastore.Get{Key: model.ResourceKey{Kind: model.KindNode, Name: host}}, datastore.ListResources{Kind: model.KindIPPool},
 	}
-	for _, id := range sortedKeys(found) {
-		if err := a.releaseStaleHandle(ctx, &r, id, found[id]); err != nil {
-			failures = append(failures, fmt.Errorf("releasing the stale handle %s: %w", id, err))
-			continue
-		}
-		done = append(done, id)
-	}
-	return done, errors.Join(failures...)
 }
 
-// StaleHandles returns the ids whose addresses ReleaseStale would release, in
-// order, and releases nothing.
-func (a *Allocator) StaleHandles(ctx context.Context, r GCRequest) ([]string, error) {
-	found, err := a.findStale(ctx, &r)
-	return sortedKeys(found), err
+// staleBatch are stale handles that are looked at together, in the order of
+// the blocks that tell of them.
+type staleBatch struct {
+	ids []string
+	// own are the host's blocks that were read for the batch.
+	own []netip.Prefix
+	// found are the host's own blocks that hold stale allocations of a handle.
+	found map[string][]netip.Prefix
+	// blind: nothing could be read, not even the configuration.
+	blind bool
 }
 
-func sortedKeys[V any](m map[string]V) []string {
-	var keys []string
-	for key := range m {
-		keys = append(keys, key)
+func (b *staleBatch) add(id string, cidrs ...netip.Prefix) {
+	if _, known := b.found[id]; !known {
+		b.ids = append(b.ids, id)
 	}
-	slices.Sort(keys)
-	return keys
+	b.found[id] = append(b.found[id], cidrs...)
 }
 
-// findStale returns the stale handle ids, with the host's own blocks that hold
-// allocations of theirs. What it found before a failure is returned with it.
-func (a *Allocator) findStale(ctx context.Context, r *GCRequest) (map[string][]netip.Prefix, error) {
-	found := map[string][]netip.Prefix{}
+// staleNotes are the handles of the notes that are stale.
+func (r *GCRequest) staleNotes() map[string]bool {
+	noted := map[string]bool{}
 	for _, id := range r.NoteIDs {
 		if id = model.HandleIDBefore(id); r.stale(id) {
-			found[id] = nil
+			noted[id] = true
 		}
 	}
-	if err := a.searchOwnBlocks(ctx, r, found); err != nil {
-		return found, fmt.Errorf("looking for stale addresses in the blocks of %s: %w", r.Host, err)
-	}
-	return found, nil
+	return noted
 }
 
-// searchOwnBlocks reads the host's own blocks, some at a time. Those that make
-// no sense are reported, and keep nothing in the others.
-func (a *Allocator) searchOwnBlocks(ctx context.Context, r *GCRequest, found map[string][]netip.Prefix) error {
-	e := a.engine(r.Host)
-	err := e.read(ctx, datastore.Get{Key: model.IPAMConfigKey{}}, ownAffinities(r.Host, model.IPv4), ownAffinities(r.Host, model.IPv6))
+// searchStale reads the host's own blocks, some at a time, and hands the stale
+// handles of each batch to visit while the blocks are known. The last batch
+// holds the handles of the notes that no block told of. It goes on after a
+// failure.
+func (e *engine) searchStale(ctx context.Context, r *GCRequest, visit func(*staleBatch)) (failures []cnierr.Failure) {
+	fail := func(where string, err error) {
+		failures = append(failures, cnierr.Failure{Doing: "looking for stale addresses in", Object: where, Err: err})
+	}
+	noted := r.staleNotes()
+	err := e.readOwn(ctx, r.Host)
 	if err != nil {
-		return err
+		fail("the blocks of "+r.Host, err)
 	}
-	size := ownBatchNonTransactional
-	if a.store.Transactional() {
-		size = ownBatch
-	}
-	own := append(e.facts.own(model.IPv4), e.facts.own(model.IPv6)...)
-	var failures []error
-	for batch := range slices.Chunk(own, size) {
-		if err := e.readPassing(ctx, blockGets(batch)...); err != nil {
-			return errors.Join(append(failures, err)...)
-		}
-		for _, cidr := range batch {
-			if e.facts.unreadable[cidr] {
-				failures = append(failures, fmt.Errorf("block %s cannot be read", cidr))
+	blind := err != nil
+	unseen := slices.Concat(e.facts.own(model.IPv4), e.facts.own(model.IPv6))
+	for first := true; first || len(unseen) > 0; first = false {
+		batch := &staleBatch{found: map[string][]netip.Prefix{}, blind: blind}
+		size := min(len(unseen), walkSize(e.store.Transactional()))
+		batch.own, unseen = unseen[:size], unseen[size:]
+		unread := e.readPassing(ctx, blockGets(batch.own)...)
+		for _, cidr := range batch.own {
+			switch {
+			case unread != nil:
+				fail(cidr.String(), unread)
+			case e.facts.unreadable[cidr]:
+				fail(cidr.String(), errors.New("the block cannot be read"))
 			}
 			for _, id := range r.staleIn(e.facts.blocks[cidr].value) {
-				found[id] = append(found[id], cidr)
+				delete(noted, id)
+				batch.add(id, cidr)
 			}
 		}
+		if len(unseen) == 0 {
+			for _, id := range slices.Sorted(maps.Keys(noted)) {
+				batch.add(id)
+			}
+		}
+		// A release must not take an unreadable block for a missing one.
+		clear(e.facts.unreadable)
+		visit(batch)
+		clear(e.facts.blocks)
+		clear(e.facts.handles)
 	}
-	return errors.Join(failures...)
+	return failures
+}
+
+// readOwn reads what StaleQueries ask. Blocks are looked for even if the node
+// or a pool cannot be read.
+func (e *engine) readOwn(ctx context.Context, host string) error {
+	queries := StaleQueries(host)
+	err := e.read(ctx, queries...)
+	if err != nil && ctx.Err() == nil && e.read(ctx, queries[:3]...) == nil {
+		return nil
+	}
+	return err
 }
 
 // staleIn returns the ids that hold stale allocations in a block.
@@ -131,30 +152,16 @@ func (r *GCRequest) staleIn(block *model.Block) []string {
 	if block == nil {
 		return nil
 	}
+	seen := map[string]bool{}
 	for ordinal := range block.Allocations {
 		holder := block.HolderOf(ordinal)
 		if holder == nil || !r.stale(holder.HandleID) || !r.old(holder) {
 			continue
 		}
-		if id := model.HandleIDBefore(holder.HandleID); !slices.Contains(ids, id) {
+		if id := model.HandleIDBefore(holder.HandleID); !seen[id] {
+			seen[id] = true
 			ids = append(ids, id)
 		}
 	}
 	return ids
-}
-
-func (a *Allocator) releaseStaleHandle(ctx context.Context, r *GCRequest, id string, found []netip.Prefix) error {
-	e := a.engine("")
-	if err := e.read(ctx, ReleaseQueries(id)...); err != nil {
-		return err
-	}
-	d := &handleRelease{
-		facts: e.facts, ids: []string{id}, touched: map[netip.Prefix]bool{},
-		found: map[string][]netip.Prefix{id: found}, stale: r.old,
-	}
-	if err := e.run(ctx, d.decide); err != nil {
-		return err
-	}
-	e.returnUnselected(ctx, sortedPrefixes(d.touched))
-	return nil
 }

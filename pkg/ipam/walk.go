@@ -17,6 +17,14 @@ const (
 	reclaimAge                = 60 * time.Second
 )
 
+// walkSize is how many blocks are read at once where all are looked at.
+func walkSize(transactional bool) int {
+	if transactional {
+		return walkBatch
+	}
+	return walkBatchNonTransactional
+}
+
 // walk is how far the search for blocks to reclaim or to borrow from has got.
 // Only one batch of blocks, and those that could lend, are kept.
 type walk struct {
@@ -59,10 +67,7 @@ func searchOrder(blocks blockRange, start, travelled uint128, reserved spans, vi
 
 // nextBatch returns the next blocks to read, of the pools in their order.
 func (s *search) nextBatch(w *walk) []netip.Prefix {
-	size := walkBatchNonTransactional
-	if s.transactional {
-		size = walkBatch
-	}
+	size := walkSize(s.transactional)
 	var batch []netip.Prefix
 	for w.pool < len(s.pools) && len(batch) < size {
 		blocks := s.pools[w.pool].blocks()

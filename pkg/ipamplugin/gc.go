@@ -53,6 +53,7 @@ func (s *serving) collect(ctx context.Context, request ipam.GCRequest) error {
 	if err := s.Connect(ctx); err != nil {
 		return err
 	}
+	request.Note = s.writeNoteOf
 	released, err := s.allocator().ReleaseStale(ctx, request)
 	for _, id := range released {
 		s.Log.Info("released the addresses of a container that is gone", "handle", id)

@@ -4,10 +4,12 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/datastore/memory"
 	"calico-cni/pkg/hostlock"
 	"calico-cni/pkg/invocation"
 )
@@ -83,5 +85,46 @@ func TestNotesLeadToDeadHandles(t *testing.T) {
 	}
 	if _, left := n.store.Raw("/calico/ipam/v2/handle/net.elsewhere"); !left {
 		t.Error("a handle without a note was deleted: it may be another node's")
+	}
+}
+
+// TestGCNotes: containers that have no note, because another plugin connected
+// them, are found even if GC dies when their block is written and their handles
+// are not.
+func TestGCNotes(t *testing.T) {
+	t.Parallel()
+	n := newNodeOn(t, memory.New(memory.Options{NonTransactional: true}))
+	for _, id := range []string{"a", "b"} {
+		call := n.call(invocation.Add, n.config())
+		call.ContainerID = id
+		if _, err := n.add(call); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.RemoveAll(n.plugin.NotesDirectory); err != nil {
+		t.Fatal(err)
+	}
+	n.now = n.now.Add(time.Second)
+	n.store.SetHooks(memory.Hooks{Before: func(_ context.Context, call memory.Call) error {
+		if call.IsWrite() && strings.Contains(call.String(), "handle") {
+			return memory.Down(call)
+		}
+		return nil
+	}})
+	gc := func() error {
+		return n.plugin.GC(deadline(t), n.call(invocation.GC, n.config("cni.dev/attachments", nil)))
+	}
+	wantCode(t, gc(), cnierr.TryAgainLater, "net.a, net.b: ")
+	if len(n.allocated()) != 0 || n.notes() != 2 {
+		t.Errorf("allocated %v, %d notes", n.allocated(), n.notes())
+	}
+	n.store.SetHooks(memory.Hooks{})
+	if err := gc(); err != nil || n.notes() != 0 {
+		t.Errorf("%v, %d notes", err, n.notes())
+	}
+	for _, id := range []string{"net.a", "net.b"} {
+		if _, left := n.store.Raw("/calico/ipam/v2/handle/" + id); left {
+			t.Errorf("the handle %s is left", id)
+		}
 	}
 }

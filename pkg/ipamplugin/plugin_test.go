@@ -40,7 +40,12 @@ const nodeName = "worker-b"
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	n := &node{t: t, store: memory.New(memory.Options{}), dir: t.TempDir(), now: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)}
+	return newNodeOn(t, memory.New(memory.Options{}))
+}
+
+func newNodeOn(t *testing.T, store *memory.Store) *node {
+	t.Helper()
+	n := &node{t: t, store: store, dir: t.TempDir(), now: time.Date(2026, 3, 4, 5, 6, 7, 0, time.UTC)}
 	n.create(model.KindNode, nodeName, &model.Node{Metadata: model.Metadata{Name: nodeName}})
 	n.pool("pods", "10.77.0.0/24", 26)
 	n.pool("pods6", "fd00:77::/112", 122)

@@ -13,8 +13,8 @@ import (
 )
 
 // An attachment note is a file named by the digest of a handle id and holding
-// the id. It exists from before the first write of an ADD until after the
-// release, so GC finds addresses that no block of this host tells of ("where
+// the id. It exists from before the first write of an ADD, or of a GC that finds
+// none, until after the release, so GC finds addresses that no block of this host tells of ("where
 // we go beyond the reference" 6). Notes are best effort: none fails a verb.
 
 func notePath(directory, handleID string) string {
@@ -27,11 +27,13 @@ func notePath(directory, handleID string) string {
 // must not cut that of addresses in use.
 const unfinished = ".new"
 
-func (s *serving) writeNote() {
-	path := notePath(s.plugin.NotesDirectory, s.ID.HandleID())
+func (s *serving) writeNote() { s.writeNoteOf(s.ID.HandleID()) }
+
+func (s *serving) writeNoteOf(handleID string) {
+	path := notePath(s.plugin.NotesDirectory, handleID)
 	err := os.MkdirAll(s.plugin.NotesDirectory, 0o755)
 	if err == nil {
-		err = os.WriteFile(path+unfinished, []byte(s.ID.HandleID()), 0o600)
+		err = os.WriteFile(path+unfinished, []byte(handleID), 0o600)
 	}
 	if err == nil {
 		err = os.Rename(path+unfinished, path)
