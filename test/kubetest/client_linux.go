@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -114,6 +115,17 @@ func (c *Cluster) AccountToken(t testing.TB, namespace, name string) string {
 	return token
 }
 
+// InlineKubeconfig is the text of a kubeconfig that names no file, and so can be
+// taken to a node.
+func (c *Cluster) InlineKubeconfig(t testing.TB, token string) string {
+	t.Helper()
+	authority, err := os.ReadFile(c.CAFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kubeconfigText(c.URL, "certificate-authority-data", base64.StdEncoding.EncodeToString(authority), token)
+}
+
 // Kubeconfig writes a kubeconfig with a token and returns its path.
 func Kubeconfig(t testing.TB, server, caFile, token string) string {
 	t.Helper()
@@ -125,14 +137,18 @@ func Kubeconfig(t testing.TB, server, caFile, token string) string {
 // WriteKubeconfig writes a kubeconfig with a token.
 func WriteKubeconfig(t testing.TB, path, server, caFile, token string) {
 	t.Helper()
-	text := fmt.Sprintf(`apiVersion: v1
-kind: Config
-clusters: [{name: cluster, cluster: {server: %q, certificate-authority: %q}}]
-users: [{name: user, user: {token: %q}}]
-contexts: [{name: context, context: {cluster: cluster, user: user}}]
-current-context: context
-`, server, caFile, token)
+	text := kubeconfigText(server, "certificate-authority", caFile, token)
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func kubeconfigText(server, authorityKey, authority, token string) string {
+	return fmt.Sprintf(`apiVersion: v1
+kind: Config
+clusters: [{name: cluster, cluster: {server: %q, %s: %q}}]
+users: [{name: user, user: {token: %q}}]
+contexts: [{name: context, context: {cluster: cluster, user: user}}]
+current-context: context
+`, server, authorityKey, authority, token)
 }

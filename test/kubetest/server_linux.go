@@ -36,6 +36,7 @@ type Cluster struct {
 	// certificate verifies by.
 	URL, CAFile string
 
+	options   Options
 	directory string
 	port      string
 	etcd      *etcdtest.Server
@@ -53,35 +54,33 @@ type process struct {
 // Main runs the tests of a package with one cluster that all of them may use:
 // they wipe it, and do not run in parallel. It returns the exit code.
 func Main(m *testing.M, use func(*Cluster)) int {
-	cluster, err := start()
-	if cluster != nil {
-		defer cluster.stop()
-	}
+	cluster, err := Launch(Options{})
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+	defer cluster.Close()
 	use(cluster)
 	return m.Run()
 }
 
 // start also returns a cluster that has to be stopped if it fails half-way.
-func start() (*Cluster, error) {
+func start(options Options) (*Cluster, error) {
 	directory, err := os.MkdirTemp("", "kubetest-")
 	if err != nil {
 		return nil, fmt.Errorf("making a folder for the cluster: %w", err)
 	}
-	c := &Cluster{directory: directory}
+	c := &Cluster{options: options, directory: directory}
 	if err := os.Mkdir(filepath.Join(directory, "etcd"), 0o700); err != nil {
 		return c, fmt.Errorf("making a folder for etcd: %w", err)
 	}
 	if c.etcd, err = etcdtest.Launch(filepath.Join(directory, "etcd")); err != nil {
 		return c, err
 	}
-	if c.port, err = freePort(); err != nil {
+	if c.port, err = freePort(c.address()); err != nil {
 		return c, err
 	}
-	c.URL = "https://127.0.0.1:" + c.port
+	c.URL = "https://" + net.JoinHostPort(c.address(), c.port)
 	c.CAFile = filepath.Join(directory, "pki", "apiserver.crt") // signs itself
 	if err := c.prepare(); err != nil {
 		return c, err
@@ -92,7 +91,8 @@ func start() (*Cluster, error) {
 	return c, c.ready()
 }
 
-func (c *Cluster) stop() {
+// Close ends the cluster and removes its data.
+func (c *Cluster) Close() {
 	c.kill()
 	if c.etcd != nil {
 		c.etcd.Stop()
@@ -117,7 +117,7 @@ func (c *Cluster) prepare() error {
 	files := map[string][]byte{
 		"sa.key":     pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)}),
 		"sa.pub":     pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}),
-		"tokens.csv": []byte(AdminToken + ",admin,admin,\"system:masters\"\n"),
+		"tokens.csv": c.options.tokens(),
 	}
 	for name, body := range files {
 		if err := os.WriteFile(filepath.Join(pki, name), body, 0o600); err != nil {
@@ -129,18 +129,17 @@ func (c *Cluster) prepare() error {
 
 func (c *Cluster) arguments() []string {
 	pki := filepath.Join(c.directory, "pki")
-	return []string{
+	return append([]string{
 		"--etcd-servers=" + c.etcd.Endpoint,
-		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--secure-port=" + c.port,
+		"--bind-address=" + c.address(), "--advertise-address=" + c.address(), "--secure-port=" + c.port,
 		"--cert-dir=" + pki, "--token-auth-file=" + filepath.Join(pki, "tokens.csv"),
 		"--authorization-mode=Node,RBAC",
 		"--service-account-issuer=https://kubernetes.default.svc",
 		"--service-account-signing-key-file=" + filepath.Join(pki, "sa.key"),
 		"--service-account-key-file=" + filepath.Join(pki, "sa.pub"),
 		"--service-cluster-ip-range=10.96.0.0/16", "--endpoint-reconciler-type=none",
-		"--disable-admission-plugins=ServiceAccount", // nobody makes the accounts of pods here
 		"--allow-privileged=true",
-	}
+	}, c.options.arguments()...)
 }
 
 // launch starts the process from a thread of its own: the kernel kills the
@@ -235,10 +234,10 @@ const (
 	portTries = 100
 )
 
-func freePort() (string, error) {
+func freePort(address string) (string, error) {
 	for range portTries {
 		port := strconv.Itoa(firstPort + mathrand.IntN(lastPort-firstPort))
-		listener, err := net.Listen("tcp", "127.0.0.1:"+port)
+		listener, err := net.Listen("tcp", net.JoinHostPort(address, port))
 		if err == nil {
 			return port, listener.Close()
 		}
