@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 # What setup installs, the other steps need.
 .NOTPARALLEL:
-.PHONY: build demo test test-kubernetes test-podman bench lint dist rows clean setup
+.PHONY: build demo test test-kubernetes test-kubernetes-full test-podman bench lint dist rows clean setup
 
 build:
 	@scripts/build bin
@@ -17,11 +17,24 @@ demo: setup build
 test: setup build
 	@scripts/test ./...
 
-# What needs a real Kubernetes API server; it is built once, which takes minutes.
+# What nodes of a cluster need beside the usual.
+NODE := containerd:containerd runc:runc iptables:iptables nsenter:util-linux
+
+# What needs a real Kubernetes API server, and nodes with containerd and kubelet.
+# Kubernetes is built once, which takes minutes.
 test-kubernetes: setup build
-	@scripts/kubernetes-binaries kube-apiserver >/dev/null
+	@scripts/setup $(NODE)
+	@scripts/kubernetes-binaries kube-apiserver kubelet >/dev/null
 	@go test -tags kubernetes -count=1 -timeout=15m ./test/kubernetes/...
 	@go -C test/pair test -tags kubernetes -count=1 -timeout=15m -run='^TestKubernetes' # prints what it measured
+	@go test -tags kubernetes -count=1 -timeout=15m ./test/cluster
+
+# A whole cluster, with a Deployment behind a ClusterIP. Not part of CI; what a
+# run printed is in docs/kubernetes-full.txt.
+test-kubernetes-full: setup build
+	@scripts/setup $(NODE)
+	@scripts/kubernetes-binaries kube-apiserver kubelet kube-controller-manager kube-scheduler kube-proxy >/dev/null
+	@go test -tags kubernetes,kubernetesfull -count=1 -timeout=10m -v -run='^TestFull$$' ./test/cluster
 
 # What docs/podman.md says, with Debian's podman.
 test-podman: setup build
