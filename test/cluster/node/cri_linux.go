@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -19,6 +20,11 @@ type Runtime struct {
 	connection *grpc.ClientConn
 	service    cri.RuntimeServiceClient
 	cgroup     string
+
+	mu sync.Mutex
+	// known are the sandboxes that were looked up. What is known of one does
+	// not change while it lives.
+	known map[string]*Sandbox
 }
 
 func dial(n *Node) (*Runtime, error) {
@@ -26,7 +32,8 @@ func dial(n *Node) (*Runtime, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting with containerd of %s: %w", n.Name, err)
 	}
-	return &Runtime{connection: connection, service: cri.NewRuntimeServiceClient(connection), cgroup: "/" + n.cgroup}, nil
+	service := cri.NewRuntimeServiceClient(connection)
+	return &Runtime{connection: connection, service: service, cgroup: "/" + n.cgroup, known: map[string]*Sandbox{}}, nil
 }
 
 func (r *Runtime) version(ctx context.Context) (*cri.VersionResponse, error) {
@@ -81,7 +88,7 @@ func (r *Runtime) RunSandbox(ctx context.Context, namespace, name, uid string, a
 	if err != nil {
 		return nil, err
 	}
-	sandbox, err := r.Inspect(ctx, made.PodSandboxId)
+	sandbox, err := r.inspect(ctx, made.PodSandboxId)
 	if err != nil {
 		return nil, err
 	}
@@ -89,8 +96,13 @@ func (r *Runtime) RunSandbox(ctx context.Context, namespace, name, uid string, a
 	return sandbox, nil
 }
 
-// Inspect looks a sandbox up.
-func (r *Runtime) Inspect(ctx context.Context, id string) (*Sandbox, error) {
+// inspect looks a running sandbox up.
+func (r *Runtime) inspect(ctx context.Context, id string) (*Sandbox, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if sandbox := r.known[id]; sandbox != nil {
+		return sandbox, nil
+	}
 	answer, err := r.service.PodSandboxStatus(ctx, &cri.PodSandboxStatusRequest{PodSandboxId: id, Verbose: true})
 	if err != nil {
 		return nil, fmt.Errorf("looking up sandbox %s: %w", id, err)
@@ -108,6 +120,9 @@ func (r *Runtime) Inspect(ctx context.Context, id string) (*Sandbox, error) {
 		for _, further := range network.AdditionalIps {
 			sandbox.Addresses = append(sandbox.Addresses, further.Ip)
 		}
+	}
+	if answer.Status.State == cri.PodSandboxState_SANDBOX_READY {
+		r.known[id] = sandbox
 	}
 	return sandbox, nil
 }
@@ -161,7 +176,7 @@ func (r *Runtime) Sandboxes(ctx context.Context) ([]*Sandbox, error) {
 	}
 	var found []*Sandbox
 	for _, item := range answer.Items {
-		sandbox, err := r.Inspect(ctx, item.Id)
+		sandbox, err := r.inspect(ctx, item.Id)
 		if err != nil {
 			return nil, err
 		}
@@ -181,7 +196,7 @@ func (r *Runtime) Exec(ctx context.Context, pod string, arguments ...string) (st
 		return "", fmt.Errorf("looking for the container of %s: %w", pod, err)
 	}
 	for _, container := range containers.Containers {
-		sandbox, err := r.Inspect(ctx, container.PodSandboxId)
+		sandbox, err := r.inspect(ctx, container.PodSandboxId)
 		if err != nil {
 			return "", err
 		}
