@@ -178,6 +178,9 @@ func TestFull(t *testing.T) {
 // show tells what an administrator would look at.
 func (s *scene) show(n *node.Node) {
 	s.Helper()
+	object := shared.Admin().Do(s, http.MethodGet, "/api/v1/nodes/"+n.Name, nil)
+	s.Logf("%s: kubelet %v, %v, kube-proxy with iptables", n.Name,
+		at(object, "status", "nodeInfo", "kubeletVersion"), at(object, "status", "nodeInfo", "containerRuntimeVersion"))
 	for _, command := range [][]string{
 		{"/opt/cni/bin/calico-ipam", "show", "--show-blocks"}, {"ip", "route"}, {"ip", "-br", "link", "show", "type", "veth"},
 	} {
