@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 # What setup installs, the other steps need.
 .NOTPARALLEL:
-.PHONY: build demo test test-kubernetes test-kubernetes-full test-podman bench lint dist rows clean setup
+.PHONY: build demo test test-kubernetes test-kubernetes-full test-podman bench lint dist rows clean distclean setup
 
 build:
 	@scripts/build bin
@@ -25,9 +25,9 @@ NODE := containerd:containerd runc:runc iptables:iptables nsenter:util-linux
 test-kubernetes: setup build
 	@scripts/setup $(NODE)
 	@scripts/kubernetes-binaries kube-apiserver kubelet >/dev/null
-	@go test -tags kubernetes -count=1 -timeout=15m ./test/kubernetes/...
-	@go -C test/pair test -tags kubernetes -count=1 -timeout=15m -run='^TestKubernetes' # prints what it measured
-	@go test -tags kubernetes -count=1 -timeout=15m ./test/cluster
+	@RUN=kubernetes scripts/test -tags kubernetes -timeout=15m ./test/kubernetes/...
+	@RUN=kubernetes-pair scripts/test -tags kubernetes -timeout=15m -run='^TestKubernetes' ./test/pair
+	@RUN=kubernetes-cluster scripts/test -tags kubernetes -timeout=15m ./test/cluster
 
 # A whole cluster, with a Deployment behind a ClusterIP. Not part of CI; what a
 # run printed is in docs/kubernetes-full.txt.
@@ -53,7 +53,8 @@ dist:
 	@GOOS=linux   GOARCH=arm64 scripts/build dist/linux-arm64
 	@GOOS=windows GOARCH=amd64 scripts/build dist/windows-amd64
 
-# Prints the rows of the specification's tables that the last test run did not prove.
+# Prints the rows of the specification's tables that the last runs of make test
+# and make test-kubernetes did not prove.
 rows:
 	@go run ./test/rows
 
@@ -61,4 +62,8 @@ setup:
 	@scripts/setup
 
 clean:
-	rm -rf bin dist .cache
+	rm -rf bin dist image .cache/test*.json .cache/build.lock
+
+# What takes minutes to make again: the programs of Kubernetes.
+distclean: clean
+	rm -rf .cache

@@ -61,10 +61,14 @@ func (r recorder) event(line []byte) {
 	}
 }
 
-// output prints a package's closing line at once and keeps the rest until it
-// is known whether somebody wants to read it.
+// measured begins what a test measured: it is of interest if the test passes.
+const measured = "measured: "
+
+// output prints a package's closing line, and what a test measured, at once and
+// keeps the rest until it is known whether somebody wants to read it.
 func (r recorder) output(id test, text string) {
-	if id.name == "" && (strings.HasPrefix(text, "ok ") || strings.HasPrefix(text, "FAIL\t")) {
+	closing := id.name == "" && (strings.HasPrefix(text, "ok ") || strings.HasPrefix(text, "FAIL\t"))
+	if closing || strings.HasPrefix(text, measured) {
 		fmt.Fprint(r.out, text)
 		return
 	}

@@ -157,6 +157,7 @@ func TestRecord(t *testing.T) {
 	events := strings.Join([]string{
 		`{"Action":"build-output","ImportPath":"q","Output":"q.go:1: wrong\n"}`,
 		`{"Action":"output","Package":"p","Test":"TestGood","Output":"good says\n"}`,
+		`{"Action":"output","Package":"p","Test":"TestGood","Output":"measured: 7 calls\n"}`,
 		`{"Action":"pass","Package":"p","Test":"TestGood"}`,
 		`{"Action":"output","Package":"p","Test":"TestBad","Output":"bad says\n"}`,
 		`{"Action":"fail","Package":"p","Test":"TestBad"}`,
@@ -174,7 +175,7 @@ func TestRecord(t *testing.T) {
 	if file.String() != events {
 		t.Errorf("the run was kept as %q", file.String())
 	}
-	want := "q.go:1: wrong\nbad says\nFAIL\tp\t0.1s\ncrash says\nok  \tr\t0.1s\ngo: a plain line"
+	want := "q.go:1: wrong\nmeasured: 7 calls\nbad says\nFAIL\tp\t0.1s\ncrash says\nok  \tr\t0.1s\ngo: a plain line"
 	if out.String() != want {
 		t.Errorf("printed %q, want %q", out.String(), want)
 	}
