@@ -26,6 +26,7 @@ func New(options Options) *Dataplane {
 	if options.Pause == nil {
 		options.Pause = pause
 	}
+	options.Service = steady{options.Service}
 	log := options.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)

@@ -148,7 +148,9 @@ func (e *Engine) now() time.Duration {
 }
 
 // reached reports whether a delay that began at a time is over.
-func (e *Engine) reached(since, delay time.Duration) bool { return delay != Never && e.now()-since >= delay }
+func (e *Engine) reached(since, delay time.Duration) bool {
+	return delay != Never && e.now()-since >= delay
+}
 
 // adapter is the host's network card, whose address the first network's switch
 // takes over.
