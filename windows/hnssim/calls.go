@@ -366,3 +366,19 @@ func (e *Engine) GlobalVersion(ctx context.Context) (version hns.Version, err er
 	})
 	return version, err
 }
+
+// TakeFaults sets the faults aside, PutFaults brings them back.
+func (e *Engine) TakeFaults() []*Fault {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	faults := e.faults
+	e.faults = nil
+	return faults
+}
+
+// PutFaults brings faults back that were set aside.
+func (e *Engine) PutFaults(faults []*Fault) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.faults = append(e.faults, faults...)
+}
