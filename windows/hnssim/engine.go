@@ -64,6 +64,7 @@ type Engine struct {
 	findings   []string
 	quiet      int
 	shown      int
+	misplaced  netip.Addr
 	lock       chan struct{}
 	locked     bool
 }

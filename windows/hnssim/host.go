@@ -180,3 +180,18 @@ func (e *Engine) Restart() {
 		return ep.HostComputeNamespace == "" && ep.Flags&hns.FlagRemote == 0
 	})
 }
+
+// Misplace makes networks show an address that no interface has.
+func (e *Engine) Misplace(provider netip.Addr) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.misplaced = provider
+}
+
+// provider is the address that networks show.
+func (e *Engine) provider() netip.Addr {
+	if e.misplaced.IsValid() {
+		return e.misplaced
+	}
+	return e.adapter.address()
+}

@@ -108,7 +108,7 @@ func (e *Engine) showNetwork(n *network) hns.Network {
 		return shown
 	}
 	if n.Type == hns.Overlay || n.Type == hns.L2Bridge && !e.profile.NoProviderAddress {
-		shown.Policies = append(shown.Policies, settings("ProviderAddress", map[string]string{"ProviderAddress": e.adapter.address().String()}))
+		shown.Policies = append(shown.Policies, settings("ProviderAddress", map[string]string{"ProviderAddress": e.provider().String()}))
 	}
 	if n.Type == hns.Overlay {
 		shown.Policies = append(shown.Policies, settings("DrMacAddress", map[string]string{"Address": "00-15-5D-AB-CD-EF"}))
