@@ -193,7 +193,7 @@ func (e *Engine) spelled(id string) string {
 	if id == "" {
 		return ""
 	}
-	if e.shown++; e.shown%2 == 0 {
+	if e.shown++; e.shown%3 == 0 {
 		return strings.ToUpper(id)
 	}
 	return strings.ToLower(id)
