@@ -229,6 +229,9 @@ func (s *serving) addressRequest(addr netip.Addr) ipam.AddressRequest {
 	if s.windows() {
 		request.Reserve = ipam.WindowsReservation()
 	}
+	if s.Conf.UseSingleNetwork {
+		request.MaxBlocks = 1
+	}
 	return request
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -217,7 +216,7 @@ func newNode(t *testing.T) *node {
 		MTUFile: filepath.Join(n.dir, "mtu"), StateDirectory: filepath.Join(n.dir, "state"),
 		NotesDirectory: filepath.Join(n.dir, "notes"),
 		SameBuild:      func(path string) bool { return filepath.Base(path) == "calico-ipam" },
-		Dataplane:      func(*invocation.Call, *slog.Logger) dataplane.Dataplane { return n.dataplane },
+		Dataplane:      func(*session.Session) dataplane.Dataplane { return n.dataplane },
 		Host:           n.host,
 	}
 	return n
