@@ -14,7 +14,7 @@ import (
 // tunnels are the ends of the node's VXLAN networks, the pod's first; none if
 // that one cannot be published yet.
 func (a *addition) tunnels() []dataplane.Tunnel {
-	if !a.Overlay || providerOf(a.network.Policies) != a.at.address {
+	if _, onHost := withAddress([]hns.Interface{a.at.nic}, a.at.address); !a.Overlay || !onHost {
 		return nil
 	}
 	own, err := tunnelOf(a.network)

@@ -45,7 +45,7 @@ func (a *addition) publishTunnel(ctx context.Context, link dataplane.Link) {
 		if len(tunnels) == 0 {
 			tunnels, err = a.dataplane.Tunnels(ctx, link)
 		}
-		if err == nil {
+		if err == nil && len(tunnels) > 0 {
 			err = a.writeTunnel(ctx, tunnels)
 		}
 		if err == nil {
