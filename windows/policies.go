@@ -167,11 +167,11 @@ func hasOutBoundNAT(values []json.RawMessage) bool {
 func splitPolicy(value json.RawMessage) (kind string, settings map[string]json.RawMessage, err error) {
 	var entry map[string]json.RawMessage
 	if err := json.Unmarshal(value, &entry); err != nil || entry == nil {
-		return "", nil, fmt.Errorf("Value is no object: write {\"Type\": ...}")
+		return "", nil, fmt.Errorf("the Value is no object: write {\"Type\": ...}")
 	}
 	name, raw := member(entry, "Type")
 	if err := json.Unmarshal(raw, &kind); err != nil || kind == "" {
-		return "", nil, fmt.Errorf("Value has no text Type: write the policy's type, like OutBoundNAT")
+		return "", nil, fmt.Errorf("the Value has no text Type: write the policy's type, like OutBoundNAT")
 	}
 	if _, inner := member(entry, "Settings"); inner != nil {
 		if err := json.Unmarshal(inner, &settings); err == nil && settings != nil {
