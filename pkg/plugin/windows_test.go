@@ -219,6 +219,24 @@ func TestWindowsAdd(t *testing.T) {
 			}
 		}
 	})
+	t.Run("Windows/13 MAC of L2Bridge is HNS's, in result and record", func(t *testing.T) {
+		t.Parallel()
+		w := onWindows(t)
+		w.members = append(w.members, "mode", "")
+		result := w.addPod("web-0")
+		found, err := w.engine.Service().EndpointsByName(deadline(t), "web-0_Calico")
+		if err != nil || len(found) != 1 || found[0].MACAddress == "" {
+			t.Fatal(found, err)
+		}
+		if got := result.Interfaces[1].Mac; got != found[0].MACAddress {
+			t.Errorf("HNS says %s, the result %s", found[0].MACAddress, got)
+		}
+		for _, record := range w.endpoints() {
+			if want := strings.ToLower(strings.ReplaceAll(found[0].MACAddress, "-", ":")); record.Spec.MAC != want {
+				t.Errorf("the record says %s, want %s", record.Spec.MAC, want)
+			}
+		}
+	})
 	t.Run("Windows/42 pools are read before the lock, and nothing under it", func(t *testing.T) {
 		t.Parallel()
 		w := onWindows(t)

@@ -81,6 +81,8 @@ func (n *node) call(verb, container string, members map[string]any) wine.Result 
 	}
 	ctx, cancel := context.WithTimeout(n.Context(), callTime)
 	defer cancel()
+	begun := time.Now()
+	defer func() { n.Logf("%s of %s took %v", verb, container, time.Since(begun)) }()
 	return n.wine.Run(ctx, n, wine.Call{Plugin: "calico", Port: n.server.Port(), Stdin: string(stdin), Environment: map[string]string{
 		"CNI_COMMAND": verb, "CNI_CONTAINERID": container, "CNI_NETNS": n.sandbox(container), "CNI_IFNAME": "eth0",
 		"CNI_ARGS": "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=" + container,
