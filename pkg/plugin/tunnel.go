@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -49,6 +50,10 @@ func (a *addition) publishTunnel(ctx context.Context, link dataplane.Link) {
 			err = a.writeTunnel(ctx, tunnels)
 		}
 		if err == nil {
+			return
+		}
+		if errors.Is(err, datastore.ErrUnavailable) && datastore.ReasonOf(err) == datastore.Refused {
+			a.Log.Error("the end of this node's VXLAN tunnels is not published, because this account may not write nodes: give it the rights of the node agent", "error", err)
 			return
 		}
 		a.Log.Error("the end of this node's VXLAN tunnels is not published: other nodes cannot reach its pods", "try", try+1, "error", err)

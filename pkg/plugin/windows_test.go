@@ -555,6 +555,22 @@ func TestWindowsTunnel(t *testing.T) {
 			t.Errorf("the other writer's labels are %v", labels)
 		}
 	})
+	t.Run("Windows/44 an account without rights to write nodes is not asked twice", func(t *testing.T) {
+		t.Parallel()
+		w := onWindows(t)
+		tries := 0
+		w.store.SetHooks(memory.Hooks{Before: func(_ context.Context, call memory.Call) error {
+			if !call.IsWrite() || !strings.Contains(call.String(), string(model.KindNode)) {
+				return nil
+			}
+			tries++
+			return &datastore.UnavailableError{Reason: datastore.Refused, Doing: call.String(), Err: errors.New("forbidden")}
+		}})
+		w.addPod("web-0")
+		if tries != 1 || !strings.Contains(w.stderr.String(), "rights of the node agent") {
+			t.Errorf("%d tries:\n%s", tries, w.stderr.String())
+		}
+	})
 	t.Run("Windows/45 the published address does not flip", func(t *testing.T) {
 		t.Parallel()
 		w := onWindows(t)
