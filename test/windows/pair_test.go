@@ -3,134 +3,18 @@
 package windows
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
+	"strings"
+	"sync"
 	"testing"
-	"time"
 
-	"calico-cni/test/windows/wine"
-	"calico-cni/windows/hns"
+	"calico-cni/test/etcdtest"
 	"calico-cni/windows/hnssim"
-	"calico-cni/windows/hnssim/loopback"
 )
-
-// callTime bounds one call on a busy machine.
-const callTime = 2 * time.Minute
-
-// node is a simulated host with the pair's executables on it.
-type node struct {
-	*testing.T
-	engine *hnssim.Engine
-	server *loopback.Server
-	wine   *wine.Host
-	// conf is the network configuration.
-	conf  map[string]any
-	netns map[string]string
-}
-
-func newNode(t *testing.T, build int) *node {
-	t.Helper()
-	n := &node{T: t, engine: hnssim.New(), netns: map[string]string{}, conf: map[string]any{
-		"cniVersion": "1.1.0", "name": "Calico", "type": "calico", "mode": "vxlan", "nodename": "win-1",
-		"windows_use_single_network": true, "ipam": map[string]any{"type": "calico-ipam"},
-		"pools": []any{map[string]any{"name": "pods", "cidr": "10.48.0.0/16", "blockSize": 26, "natOutgoing": true}},
-	}}
-	n.engine.FollowRealTime()
-	n.engine.Change(func(p *hnssim.Profile) { p.Build = build })
-	var err error
-	if n.server, err = loopback.Serve(t.Context(), n.engine); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := n.server.Close(); err != nil {
-			t.Error(err)
-		}
-		if findings := n.engine.Findings(); len(findings) > 0 {
-			t.Errorf("the simulator found mistakes: %v", findings)
-		}
-	})
-	n.wine = wine.NewHost(t, build)
-	return n
-}
-
-// sandbox is the namespace of a container, which the runtime makes.
-func (n *node) sandbox(container string) string {
-	n.Helper()
-	if n.netns[container] == "" {
-		made, err := n.engine.Service().CreateNamespace(n.Context(), hns.Namespace{Type: "Host", SchemaVersion: hns.Schema2()})
-		if err != nil {
-			n.Fatal(err)
-		}
-		n.netns[container] = made.ID
-	}
-	return n.netns[container]
-}
-
-// call executes calico.exe for a container, with members of the configuration
-// replaced.
-func (n *node) call(verb, container string, members map[string]any) wine.Result {
-	n.Helper()
-	conf := maps.Clone(n.conf)
-	maps.Copy(conf, members)
-	stdin, err := json.Marshal(conf)
-	if err != nil {
-		n.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(n.Context(), callTime)
-	defer cancel()
-	begun := time.Now()
-	defer func() { n.Logf("%s of %s took %v", verb, container, time.Since(begun)) }()
-	return n.wine.Run(ctx, n, wine.Call{Plugin: "calico", Port: n.server.Port(), Stdin: string(stdin), Environment: map[string]string{
-		"CNI_COMMAND": verb, "CNI_CONTAINERID": container, "CNI_NETNS": n.sandbox(container), "CNI_IFNAME": "eth0",
-		"CNI_ARGS": "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=" + container,
-	}})
-}
-
-// result is ADD's, as far as it is looked at.
-type result struct {
-	Interfaces []struct{ Name, MAC, Sandbox string }
-	IPs        []struct {
-		Address   string
-		Interface int
-	}
-}
-
-func (n *node) add(container string) (out result) {
-	n.Helper()
-	got := n.call("ADD", container, nil)
-	if got.Exit != 0 {
-		n.Fatalf("ADD: exit %d\n%s\n%s", got.Exit, got.Stdout, got.Stderr)
-	}
-	if err := json.Unmarshal([]byte(got.Stdout), &out); err != nil {
-		n.Fatalf("%v: %s", err, got.Stdout)
-	}
-	return out
-}
-
-// silent runs a verb that prints nothing on success.
-func (n *node) silent(verb, container string, members map[string]any) {
-	n.Helper()
-	if got := n.call(verb, container, members); got.Exit != 0 || got.Stdout != "" {
-		n.Fatalf("%s: exit %d\n%s\n%s", verb, got.Exit, got.Stdout, got.Stderr)
-	}
-}
-
-func (n *node) endpoints() []string {
-	n.Helper()
-	found, err := n.engine.Service().Endpoints(n.Context())
-	if err != nil {
-		n.Fatal(err)
-	}
-	var names []string
-	for _, endpoint := range found {
-		names = append(names, endpoint.Name)
-	}
-	slices.Sort(names)
-	return names
-}
 
 func TestAddAndDel(t *testing.T) {
 	n := newNode(t, 20348)
@@ -157,4 +41,215 @@ func TestAddAndDel(t *testing.T) {
 	if err != nil || len(routes) != 3 {
 		t.Errorf("routes %v, %v: those to the metadata must be as before", routes, err)
 	}
+}
+
+// refusal is the error object that a plugin prints.
+type refusal struct {
+	CNIVersion string
+	Code       uint
+	Msg        string
+}
+
+// refused runs an ADD that must fail with a code, and without a change of HNS.
+func (n *node) refused(container string, members map[string]any, code uint, words ...string) {
+	n.Helper()
+	n.sandbox(container)
+	n.engine.ClearLog()
+	got := n.call("ADD", container, members)
+	var out refusal
+	if err := json.Unmarshal([]byte(got.Stdout), &out); err != nil || got.Exit != 1 || out.Code != code || out.CNIVersion != "1.1.0" {
+		n.Errorf("ADD: exit %d\n%s\n%s", got.Exit, got.Stdout, got.Stderr)
+	}
+	for _, word := range words {
+		if !strings.Contains(out.Msg, word) {
+			n.Errorf("the message %q does not contain %q", out.Msg, word)
+		}
+	}
+	for _, c := range n.engine.Changes() {
+		n.Errorf("HNS was changed: %s %s", c.Name, c.Document)
+	}
+}
+
+// TestFullNode counts the pods of a /26, on etcd.
+func TestFullNode(t *testing.T) {
+	n := newNode(t, 20348)
+	server := etcdtest.Start(t, etcdtest.Options{})
+	seedEtcd(t, server)
+	n.conf["datastore_type"], n.conf["etcd_endpoints"] = "etcdv3", server.Endpoint
+	n.conf["nodename_file_optional"] = true
+	delete(n.conf, "pools")
+
+	ordinals := map[int]bool{}
+	for i := range 60 {
+		out := n.add(fmt.Sprintf("web-%d", i))
+		address := netip.MustParsePrefix(out.IPs[0].Address)
+		ordinals[int(address.Addr().As4()[3]-address.Masked().Addr().As4()[3])] = true
+	}
+	for ordinal := 3; ordinal <= 62; ordinal++ {
+		if !ordinals[ordinal] {
+			t.Errorf("no pod has ordinal %d", ordinal)
+		}
+	}
+	n.refused("web-60", nil, 103, "per host block limit")
+	for i := range 60 {
+		n.silent("DEL", fmt.Sprintf("web-%d", i), nil)
+	}
+	if got := n.endpoints(); !slices.Equal(got, []string{"Calico_ep"}) {
+		t.Errorf("endpoints %v", got)
+	}
+	n.add("web-0")
+}
+
+func TestBuilds(t *testing.T) {
+	for build, vxlan := range map[int]bool{17134: false, 17763: true, 26100: true} {
+		t.Run(fmt.Sprint(build), func(t *testing.T) {
+			n := newNode(t, build)
+			if vxlan {
+				n.add("web-0")
+			} else {
+				n.refused("web-0", nil, 117, fmt.Sprint(build), "17763")
+			}
+			n = newNode(t, build)
+			n.conf["mode"] = ""
+			n.add("web-0")
+			if got := n.engine.ForwardingOn(); len(got) != 2 {
+				t.Errorf("interfaces %v forward", got)
+			}
+		})
+	}
+}
+
+func TestManyAtOnce(t *testing.T) {
+	n := newNode(t, 20348)
+	n.add("first")
+	n.silent("DEL", "first", nil)
+	var all sync.WaitGroup
+	for i := range 20 {
+		n.sandbox(fmt.Sprintf("web-%d", i))
+	}
+	for i := range 20 {
+		all.Go(func() { n.add(fmt.Sprintf("web-%d", i)) })
+	}
+	all.Wait()
+	if got := n.endpoints(); len(got) != 21 {
+		t.Errorf("%d endpoints: %v", len(got), got)
+	}
+	made := 0
+	for _, c := range n.engine.Calls() {
+		if c.Name == "CreateNetwork" {
+			made++
+		}
+	}
+	if made != 1 {
+		t.Errorf("%d networks were made", made)
+	}
+}
+
+// TestVerbs goes through the other verbs, and a boot that wipes HNS.
+func TestVerbs(t *testing.T) {
+	n := newNode(t, 20348)
+	n.silent("STATUS", "web-0", nil)
+	added := n.call("ADD", "web-0", nil)
+	var previous map[string]any
+	if err := json.Unmarshal([]byte(added.Stdout), &previous); err != nil {
+		t.Fatalf("%v: %s %s", err, added.Stdout, added.Stderr)
+	}
+	n.silent("CHECK", "web-0", map[string]any{"prevResult": previous})
+	n.silent("STATUS", "web-0", nil)
+	n.add("web-1")
+	n.silent("GC", "web-0", map[string]any{"cni.dev/valid-attachments": []any{map[string]any{"containerID": "web-1", "ifname": "eth0"}}})
+	if got := n.endpoints(); !slices.Equal(got, []string{"Calico_ep", "web-1_Calico"}) {
+		t.Errorf("endpoints %v", got)
+	}
+	if got := n.call("CHECK", "web-0", map[string]any{"prevResult": previous}); got.Exit != 1 || !strings.Contains(got.Stdout, "web-0_Calico is missing") {
+		t.Errorf("CHECK: exit %d, %s", got.Exit, got.Stdout)
+	}
+
+	n.engine.Wipe()
+	if got := n.call("STATUS", "web-0", nil); got.Exit != 1 || !strings.Contains(got.Stdout, `"code": 51`) {
+		t.Errorf("STATUS after a boot: exit %d, %s", got.Exit, got.Stdout)
+	}
+	clear(n.netns)
+	n.silent("DEL", "web-1", nil)
+	n.add("web-1")
+	if got := n.endpoints(); !slices.Equal(got, []string{"Calico_ep", "web-1_Calico"}) {
+		t.Errorf("endpoints %v", got)
+	}
+}
+
+// TestFailures makes each call of HNS that changes something fail once, before
+// and after its work. That every call may fail is tested without Wine.
+func TestFailures(t *testing.T) {
+	n := newNode(t, 20348)
+	n.sandbox("web-0")
+	n.engine.ClearLog()
+	n.add("web-0")
+	calls := n.engine.Calls()
+	n.silent("DEL", "web-0", nil)
+	for at, call := range calls {
+		for _, after := range []bool{false, true} {
+			if call.Changes() {
+				n.failAt(at, call.Name, after)
+			}
+		}
+	}
+}
+
+// failAt runs a first ADD of which one call fails, and repeats it.
+func (n *node) failAt(at int, name string, after bool) {
+	n.Helper()
+	n.engine.Wipe()
+	clear(n.netns)
+	n.sandbox("web-0")
+	n.engine.Inject(hnssim.Fault{Skip: at, Times: 1, Code: 0x80070015, After: after})
+	failed := n.call("ADD", "web-0", nil)
+	n.engine.ClearFaults()
+	if left := n.endpoints(); failed.Exit != 0 && slices.Contains(left, "web-0_Calico") {
+		n.Errorf("call %d (%s): left are %v", at, name, left)
+	}
+	n.add("web-0")
+	n.silent("DEL", "web-0", nil)
+	if left := n.endpoints(); !slices.Equal(left, []string{"Calico_ep"}) {
+		n.Errorf("call %d (%s): after DEL %v are left", at, name, left)
+	}
+}
+
+// TestForeignConfiguration is one as win-overlay's users have: another IPAM
+// plugin, policies of schema 1, a key that is not known, and no datastore.
+func TestForeignConfiguration(t *testing.T) {
+	n := newNode(t, 20348)
+	n.wine.InstallHostLocal(t)
+	conf := map[string]any{
+		"cniVersion": "1.0.0", "name": "vxlan0", "type": "calico", "mode": "vxlan", "nodename": "win-1", "endpointMacPrefix": "0E-2A",
+		"windows_use_single_network": true,
+		"ipam":                       map[string]any{"type": "host-local", "subnet": "10.48.9.0/24"},
+		"policies": []any{
+			map[string]any{"Name": "EndpointPolicy", "Value": map[string]any{"Type": "OutBoundNAT", "ExceptionList": []string{"10.96.0.0/12"}}},
+			map[string]any{"Name": "EndpointPolicy", "Value": map[string]any{"Type": "ROUTE", "DestinationPrefix": "10.96.0.0/12", "NeedEncap": true}},
+			map[string]any{"Name": "Other", "Value": "ignored"},
+		},
+	}
+	n.conf = conf
+	out := n.add("web-0")
+	if out.IPs[0].Address != "10.48.9.3/24" {
+		t.Errorf("the address is %s", out.IPs[0].Address)
+	}
+	found, err := n.engine.Service().EndpointsByName(t.Context(), "web-0_vxlan0")
+	if err != nil || len(found) != 1 {
+		t.Fatal(found, err)
+	}
+	kinds := map[string]string{}
+	for _, p := range found[0].Policies {
+		kinds[p.Type] = string(p.Settings)
+	}
+	want := map[string]string{
+		"OutBoundNAT":     `{"Exceptions":["10.96.0.0/12","172.20.32.0/19"]}`,
+		"SDNRoute":        `{"DestinationPrefix":"10.96.0.0/12","NeedEncap":true}`,
+		"ProviderAddress": `{"ProviderAddress":"172.20.41.103"}`,
+		"ACL":             `{"Protocols":"256","Action":"Block","Direction":"In","RuleType":"Switch","Priority":65500}`,
+	}
+	if !maps.Equal(kinds, want) {
+		t.Errorf("policies %v", kinds)
+	}
+	n.silent("DEL", "web-0", nil)
 }

@@ -249,3 +249,14 @@ func copyFile(t testing.TB, from, to string) {
 		t.Fatal(err)
 	}
 }
+
+// InstallHostLocal puts the IPAM plugin host-local beside the pair.
+func (h *Host) InstallHostLocal(t testing.TB) {
+	t.Helper()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", h.Path("k/cni/host-local.exe"), "github.com/containernetworking/plugins/plugins/ipam/host-local")
+	build.Dir = root()
+	build.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building host-local.exe: %v\n%s", err, out)
+	}
+}
