@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"calico-cni/pkg/cnierr"
 	"calico-cni/windows/hns"
@@ -53,7 +54,15 @@ func (a *addition) checkVersion(ctx context.Context) error {
 		return cnierr.New(cnierr.NotOnWindows,
 			"HNS has version %d.%d: networks need 9.2 or later; update Windows", version.Major, version.Minor)
 	}
+	if a.LoopbackDSR && !hasDSR(version) {
+		a.log.Warn("windows_loopback_DSR is true, but HNS cannot do direct server return: it needs 9.3 to 9.x, or 10.2 and later; pods may not reach themselves by a service",
+			"version", version)
+	}
 	return nil
+}
+
+func hasDSR(version hns.Version) bool {
+	return version.Major == 9 && version.Minor >= 3 || version.AtLeast(10, 2)
 }
 
 // reread reads the network again.
@@ -120,7 +129,7 @@ func (a *addition) removeNetwork(ctx context.Context, s staleNetwork, leaked []h
 
 // ensureHostRoute lets pods reach their own host. Builds before 1903 cannot.
 func (a *addition) ensureHostRoute(ctx context.Context) {
-	if slices.ContainsFunc(a.network.Policies, func(p hns.Policy) bool { return p.Type == hns.PolicyHostRoute }) {
+	if slices.ContainsFunc(a.network.Policies, func(p hns.Policy) bool { return strings.EqualFold(p.Type, hns.PolicyHostRoute) }) {
 		return
 	}
 	err := a.Service.AddNetworkPolicy(ctx, a.network.ID, policy(hns.PolicyHostRoute, struct{}{}))

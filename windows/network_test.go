@@ -187,6 +187,29 @@ func TestManagementAddress(t *testing.T) {
 			}
 		})
 	})
+	t.Run("a reused network whose address no interface has", func(t *testing.T) {
+		n := newNode(t)
+		n.add("c1", "10.48.5.68/26")
+		n.engine.Misplace(netip.MustParseAddr("172.20.41.99"))
+		link := n.add("c2", "10.48.5.69/26")
+		wantJSON(t, policiesOf(n.endpoint("c2_Calico"), "OutBoundNAT")[0], `{"Exceptions":["10.48.0.0/16","172.20.32.0/19"]}`)
+		if len(link.Tunnels) > 0 {
+			t.Errorf("tunnels %v could be published", link.Tunnels)
+		}
+		n.engine.Misplace(netip.MustParseAddr("192.0.2.99"))
+		_, err := n.tryAdd(n.request("c3", "10.48.5.70/26"))
+		wantCode(t, err, cnierr.HNSRefused, "no interface of the host has 192.0.2.99")
+	})
+	t.Run("direct server return on an HNS that cannot do it", func(t *testing.T) {
+		for version, warned := range map[hns.Version]bool{{Major: 9, Minor: 2}: true, {Major: 9, Minor: 3}: false, {Major: 10, Minor: 1}: true, {Major: 10, Minor: 2}: false} {
+			n := newNode(t, func(o *Options) { o.LoopbackDSR = true })
+			n.engine.Change(func(p *hnssim.Profile) { p.Version = version })
+			n.add("c1", "10.48.5.68/26")
+			if got := strings.Contains(n.log.String(), "direct server return"); got != warned {
+				t.Errorf("version %v: warned is %t", version, got)
+			}
+		}
+	})
 	t.Run("HNS of a version before schema 2", func(t *testing.T) {
 		n := newNode(t)
 		n.engine.Change(func(p *hnssim.Profile) { p.Version = hns.Version{Major: 8, Minor: 4} })
