@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"calico-cni/test/etcdtest"
+	"calico-cni/test/windows/wine"
 	"calico-cni/windows/hnssim"
 )
 
@@ -252,4 +253,21 @@ func TestForeignConfiguration(t *testing.T) {
 		t.Errorf("policies %v", kinds)
 	}
 	n.silent("DEL", "web-0", nil)
+}
+
+// TestShell runs the tests of the thin shell, which need Windows.
+func TestShell(t *testing.T) {
+	n := newNode(t, 20348)
+	var got wine.Result
+	n.engine.Elsewhere(func() {
+		got = n.wine.RunTests(t.Context(), t, "./windows/node", n.server.Port(), map[string]string{"WANT_BUILD": "20348"})
+	})
+	if got.Exit != 0 {
+		t.Errorf("exit %d\n%s\n%s", got.Exit, got.Stdout, got.Stderr)
+	}
+	for _, name := range []string{"TestNotFound", "TestRefusal", "TestHost", "TestLock"} {
+		if !strings.Contains(got.Stdout, "--- PASS: "+name) {
+			t.Errorf("%s did not run", name)
+		}
+	}
 }

@@ -166,9 +166,11 @@ func (h *Host) preferDLLs(t testing.TB) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	fmt.Fprintf(file, "\n[Software\\\\Wine\\\\AppDefaults\\\\calico.exe\\\\DllOverrides]\n")
-	for _, name := range forwarding() {
-		fmt.Fprintf(file, "%q=\"native\"\n", name)
+	for _, program := range []string{"calico.exe", testProgram} {
+		fmt.Fprintf(file, "\n[Software\\\\Wine\\\\AppDefaults\\\\%s\\\\DllOverrides]\n", program)
+		for _, name := range forwarding() {
+			fmt.Fprintf(file, "%q=\"native\"\n", name)
+		}
 	}
 }
 
