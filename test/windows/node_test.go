@@ -30,11 +30,12 @@ type node struct {
 	netns map[string]string
 }
 
-func newNode(t *testing.T, build int) *node {
+// newNode is a fresh simulated host on a machine with Windows.
+func newNode(t *testing.T, machine *wine.Host, build int) *node {
 	t.Helper()
-	n := &node{T: t, engine: hnssim.New(), netns: map[string]string{}, conf: map[string]any{
+	n := &node{wine: machine, T: t, engine: hnssim.New(), netns: map[string]string{}, conf: map[string]any{
 		"cniVersion": "1.1.0", "name": "Calico", "type": "calico", "mode": "vxlan", "nodename": "win-1",
-		"windows_use_single_network": true, "ipam": map[string]any{"type": "calico-ipam"},
+		"windows_use_single_network": true, "embedded_file": machine.NewFile(t), "ipam": map[string]any{"type": "calico-ipam"},
 		"pools": []any{map[string]any{"name": "pods", "cidr": "10.48.0.0/16", "blockSize": 26, "natOutgoing": true}},
 	}}
 	n.engine.FollowRealTime()
@@ -51,7 +52,6 @@ func newNode(t *testing.T, build int) *node {
 			t.Errorf("the simulator found mistakes: %v", findings)
 		}
 	})
-	n.wine = wine.NewHost(t, build)
 	return n
 }
 

@@ -17,8 +17,31 @@ import (
 	"calico-cni/windows/hnssim"
 )
 
-func TestAddAndDel(t *testing.T) {
-	n := newNode(t, 20348)
+// build is the Windows that most tests have: Server 2022.
+const build = 20348
+
+// TestPair runs the pair's executables on one machine, each time on a fresh
+// simulated host.
+func TestPair(t *testing.T) {
+	machine := wine.NewHost(t, build)
+	for _, c := range []struct {
+		name string
+		test func(*testing.T, *wine.Host)
+	}{
+		{"Add and del", testAddAndDel},
+		{"Full node", testFullNode},
+		{"Many at once", testManyAtOnce},
+		{"Verbs", testVerbs},
+		{"Failures", testFailures},
+		{"Foreign configuration", testForeignConfiguration},
+		{"Shell", testShell},
+	} {
+		t.Run(c.name, func(t *testing.T) { c.test(t, machine) })
+	}
+}
+
+func testAddAndDel(t *testing.T, machine *wine.Host) {
+	n := newNode(t, machine, build)
 	first := n.add("web-0")
 	octets := [4]byte{}
 	var bits int
@@ -71,9 +94,9 @@ func (n *node) refused(container string, members map[string]any, code uint, word
 	}
 }
 
-// TestFullNode counts the pods of a /26, on etcd.
-func TestFullNode(t *testing.T) {
-	n := newNode(t, 20348)
+// testFullNode counts the pods of a /26, on etcd.
+func testFullNode(t *testing.T, machine *wine.Host) {
+	n := newNode(t, machine, build)
 	server := etcdtest.Start(t, etcdtest.Options{})
 	seedEtcd(t, server)
 	n.conf["datastore_type"], n.conf["etcd_endpoints"] = "etcdv3", server.Endpoint
@@ -104,13 +127,14 @@ func TestFullNode(t *testing.T) {
 func TestBuilds(t *testing.T) {
 	for build, vxlan := range map[int]bool{17134: false, 17763: true, 26100: true} {
 		t.Run(fmt.Sprint(build), func(t *testing.T) {
-			n := newNode(t, build)
+			machine := wine.NewHost(t, build)
+			n := newNode(t, machine, build)
 			if vxlan {
 				n.add("web-0")
 			} else {
 				n.refused("web-0", nil, 117, fmt.Sprint(build), "17763")
 			}
-			n = newNode(t, build)
+			n = newNode(t, machine, build)
 			n.conf["mode"] = ""
 			n.add("web-0")
 			if got := n.engine.ForwardingOn(); len(got) != 2 {
@@ -120,8 +144,8 @@ func TestBuilds(t *testing.T) {
 	}
 }
 
-func TestManyAtOnce(t *testing.T) {
-	n := newNode(t, 20348)
+func testManyAtOnce(t *testing.T, machine *wine.Host) {
+	n := newNode(t, machine, build)
 	n.add("first")
 	n.silent("DEL", "first", nil)
 	var all sync.WaitGroup
@@ -146,9 +170,9 @@ func TestManyAtOnce(t *testing.T) {
 	}
 }
 
-// TestVerbs goes through the other verbs, and a boot that wipes HNS.
-func TestVerbs(t *testing.T) {
-	n := newNode(t, 20348)
+// testVerbs goes through the other verbs, and a boot that wipes HNS.
+func testVerbs(t *testing.T, machine *wine.Host) {
+	n := newNode(t, machine, build)
 	n.silent("STATUS", "web-0", nil)
 	added := n.call("ADD", "web-0", nil)
 	var previous map[string]any
@@ -178,10 +202,10 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// TestFailures makes each call of HNS that changes something fail once, before
+// testFailures makes each call of HNS that changes something fail once, before
 // and after its work. That every call may fail is tested without Wine.
-func TestFailures(t *testing.T) {
-	n := newNode(t, 20348)
+func testFailures(t *testing.T, machine *wine.Host) {
+	n := newNode(t, machine, build)
 	n.sandbox("web-0")
 	n.engine.ClearLog()
 	n.add("web-0")
@@ -215,10 +239,10 @@ func (n *node) failAt(at int, name string, after bool) {
 	}
 }
 
-// TestForeignConfiguration is one as win-overlay's users have: another IPAM
+// testForeignConfiguration is one as win-overlay's users have: another IPAM
 // plugin, policies of schema 1, a key that is not known, and no datastore.
-func TestForeignConfiguration(t *testing.T) {
-	n := newNode(t, 20348)
+func testForeignConfiguration(t *testing.T, machine *wine.Host) {
+	n := newNode(t, machine, build)
 	n.wine.InstallHostLocal(t)
 	conf := map[string]any{
 		"cniVersion": "1.0.0", "name": "vxlan0", "type": "calico", "mode": "vxlan", "nodename": "win-1", "endpointMacPrefix": "0E-2A",
@@ -255,12 +279,12 @@ func TestForeignConfiguration(t *testing.T) {
 	n.silent("DEL", "web-0", nil)
 }
 
-// TestShell runs the tests of the thin shell, which need Windows.
-func TestShell(t *testing.T) {
-	n := newNode(t, 20348)
+// testShell runs the tests of the thin shell, which need Windows.
+func testShell(t *testing.T, machine *wine.Host) {
+	n := newNode(t, machine, build)
 	var got wine.Result
 	n.engine.Elsewhere(func() {
-		got = n.wine.RunTests(t.Context(), t, "./windows/node", n.server.Port(), map[string]string{"WANT_BUILD": "20348"})
+		got = n.wine.RunTests(t.Context(), t, "./windows/node", n.server.Port(), map[string]string{"WANT_BUILD": fmt.Sprint(build)})
 	})
 	if got.Exit != 0 {
 		t.Errorf("exit %d\n%s\n%s", got.Exit, got.Stdout, got.Stderr)

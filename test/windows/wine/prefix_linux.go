@@ -56,6 +56,16 @@ func (h *Host) Path(name string) string {
 	return filepath.Join(h.prefix, "drive_c", filepath.FromSlash(name))
 }
 
+// NewFile is a path on drive C: at which nothing is yet.
+func (h *Host) NewFile(t testing.TB) string {
+	t.Helper()
+	folder, err := os.MkdirTemp(h.prefix+"/drive_c", "new-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return `C:\` + filepath.Base(folder) + `\file`
+}
+
 // root is the repository's.
 func root() string {
 	_, file, _, _ := runtime.Caller(0)
