@@ -32,6 +32,8 @@ type Result struct {
 func (h *Host) Run(ctx context.Context, t testing.TB, call Call) Result {
 	t.Helper()
 	command := h.command(ctx, wineBinary, append([]string{`C:\k\cni\` + call.Plugin + `.exe`}, call.Args...)...)
+	// Paths without a drive are on that of the folder: C:, not this machine's.
+	command.Dir = h.Path("")
 	command.Env = append(command.Env, fmt.Sprintf("HNSSIM_PORT=%d", call.Port), `CNI_PATH=C:\k\cni`)
 	for name, value := range call.Environment {
 		command.Env = append(command.Env, name+"="+value)
