@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 # What setup installs, the other steps need.
 .NOTPARALLEL:
-.PHONY: build demo test test-kubernetes test-kubernetes-full test-podman bench lint dist rows clean distclean setup
+.PHONY: build demo test test-kubernetes test-kubernetes-full test-podman test-windows bench lint dist rows clean distclean setup
 
 build:
 	@scripts/build bin
@@ -44,6 +44,12 @@ test-podman: setup build
 # What the plugins cost as whole processes, beside what nothing could be faster than.
 bench: setup build
 	@go run ./test/bench
+
+# The executables for Windows under Wine, against a simulated HNS.
+test-windows: setup
+	@scripts/setup /usr/lib/wine/wine64:wine64 x86_64-w64-mingw32-gcc:gcc-mingw-w64-x86-64
+	@GOOS=windows GOARCH=amd64 scripts/build dist/windows-amd64
+	@go test -tags wine -count=1 -timeout=10m ./test/windows/...
 
 lint:
 	@scripts/lint

@@ -84,6 +84,17 @@ func (d *Dataplane) Validate(namespace string) error {
 	return nil
 }
 
+// Possible always holds: what a request cannot have depends on the kernel.
+func (d *Dataplane) Possible() error { return nil }
+
+// Tunnels has none: on Linux the node agent makes them.
+func (d *Dataplane) Tunnels(context.Context, dataplane.Link) ([]dataplane.Tunnel, error) {
+	return nil, nil
+}
+
+// Serves always holds: a pod's interfaces need nothing else of the data plane.
+func (d *Dataplane) Serves(context.Context, func(context.Context) (bool, error)) error { return nil }
+
 // openPodNamespace opens a namespace that a verb must have, and that it may use.
 func (d *Dataplane) openPodNamespace(path string, own netns.NsHandle) (netns.NsHandle, error) {
 	pod, err := openNamespace(path)

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"calico-cni/pkg/dataplane"
+	"calico-cni/pkg/workload"
 )
 
 // Delete removes what belongs to this attachment: the interface in the pod by
@@ -137,6 +139,14 @@ func (d *Dataplane) Owned(ctx context.Context) ([]dataplane.Found, error) {
 		owned[i] = dataplane.Found{HostInterface: l.name, Index: l.index, Alias: l.alias, Owner: owner}
 	}
 	return owned, nil
+}
+
+// OwnedBy lists those of one container in one network.
+func (d *Dataplane) OwnedBy(ctx context.Context, a workload.Attachment) ([]dataplane.Found, error) {
+	owned, err := d.Owned(ctx)
+	return slices.DeleteFunc(owned, func(f dataplane.Found) bool {
+		return !f.Owner.HasContainer(a.ContainerID) || !f.Owner.InNetwork(a.Network)
+	}), err
 }
 
 // Remove deletes one of Owned if it still names the same owner; one that is

@@ -2,17 +2,16 @@ package main
 
 import (
 	"context"
-	"log/slog"
 
 	"calico-cni/linux"
 	"calico-cni/linux/masquerade"
 	"calico-cni/pkg/dataplane"
-	"calico-cni/pkg/invocation"
 	"calico-cni/pkg/plugin"
+	"calico-cni/pkg/session"
 )
 
-func newDataplane(call *invocation.Call, log *slog.Logger) dataplane.Dataplane {
-	return linux.New(linux.Options{AllowOwnNamespace: call.NetnsOverride, Logger: log})
+func newDataplane(s *session.Session) dataplane.Dataplane {
+	return linux.New(linux.Options{AllowOwnNamespace: s.Call.NetnsOverride, Logger: s.Log})
 }
 
 func newHost() plugin.Host { return host{} }

@@ -55,6 +55,34 @@ type Request struct {
 	// ReadRecord reads it again.
 	RecordAtStart Record
 	ReadRecord    RecordReader
+	// What follows is for Windows only. Prefixes are the addresses with the
+	// lengths that the IPAM plugin returned: they tell the node's subnet.
+	Prefixes []netip.Prefix
+	Pools    []Pool
+	DNS      DNS
+}
+
+// Pool is a range of the cluster, as the policies of an endpoint need it.
+type Pool struct {
+	Name                string
+	CIDR                netip.Prefix
+	NATOutgoing         bool
+	IPIPMode, VXLANMode string
+}
+
+// DNS is the resolver configuration of a pod.
+type DNS struct {
+	Servers []string
+	Domain  string
+	Search  []string
+	Options []string
+}
+
+// Tunnel is the end of this host's VXLAN tunnels.
+type Tunnel struct {
+	Address netip.Addr
+	// MAC is lower case with colons.
+	MAC string
 }
 
 // Link is a host interface that ADD made.
@@ -67,6 +95,14 @@ type Link struct {
 	// Second is true if the interface got the second name, because another
 	// interface of the same sandbox, or a stranger, holds the first.
 	Second bool
+	// What follows is set on Windows only. ID is the endpoint's, ReportedMAC the
+	// MAC as the result shows it, Prefixes the addresses likewise.
+	ID          string
+	ReportedMAC string
+	Prefixes    []netip.Prefix
+	// Tunnels are the ends of the node's VXLAN networks, that of the pod's own
+	// network first. It is empty if they are not known yet.
+	Tunnels []Tunnel
 }
 
 // Removal is what DEL knows of the interface it is to remove.
@@ -97,8 +133,10 @@ type Expectation struct {
 type Found struct {
 	HostInterface string
 	Index         int
-	Alias         string
-	Owner         workload.Owner
+	// ID is the endpoint's; Linux has none.
+	ID    string
+	Alias string
+	Owner workload.Owner
 }
 
 // Dataplane connects pods of one host. Errors carry CNI codes (pkg/cnierr) and
@@ -107,6 +145,8 @@ type Dataplane interface {
 	// Validate reports whether a verb may use the namespace at all: code 4 if
 	// it does not exist or is none, code 8 if it is the plugin's own.
 	Validate(namespace string) error
+	// Possible fails if ADD can never do what the configuration asks for.
+	Possible() error
 	// HasInterface reports whether the pod has an interface of that name. A
 	// namespace that is gone has none.
 	HasInterface(namespace, ifName string) (bool, error)
@@ -123,7 +163,15 @@ type Dataplane interface {
 	Differences(context.Context, Expectation) ([]string, error)
 	// Owned lists the host interfaces that name an owner.
 	Owned(context.Context) ([]Found, error)
+	// OwnedBy lists those of one container in one network. On Windows a
+	// container has one at most, whatever its interfaces are called.
+	OwnedBy(context.Context, workload.Attachment) ([]Found, error)
 	// Remove deletes one of Owned if it still names the same owner; one that
 	// is gone is no error.
 	Remove(context.Context, Found) error
+	// Tunnels asks for Link.Tunnels again, and fails if they cannot be published.
+	Tunnels(context.Context, Link) ([]Tunnel, error)
+	// Serves fails with code 51 if the host lacks what running pods need of the
+	// data plane. inUse reports whether addresses of this node are allocated.
+	Serves(ctx context.Context, inUse func(context.Context) (bool, error)) error
 }

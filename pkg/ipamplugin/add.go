@@ -185,7 +185,7 @@ func (s *serving) giveBack(ctx context.Context, addresses []netip.Prefix) {
 func (s *serving) request() (ipam.Request, error) {
 	request := ipam.Request{
 		Host: s.ID.Node, HandleID: s.handleID(), Attributes: s.attributes(), Use: model.UseWorkload,
-		RequireStrictAffinity: s.windows(), OncePerFamily: s.machine != nil,
+		RequireStrictAffinity: s.needsStrictAffinity(), OncePerFamily: s.machine != nil,
 	}
 	request.Count4, request.Count6 = count(s.families(), model.IPv4), count(s.families(), model.IPv6)
 	if request.Count4+request.Count6 == 0 {
@@ -221,13 +221,20 @@ func count(families []model.Family, family model.Family) int {
 	return 0
 }
 
+// needsStrictAffinity: on Windows nobody else may take addresses of this node's
+// blocks (IPAM contract 8.1). The embedded datastore has but one node.
+func (s *serving) needsStrictAffinity() bool { return s.windows() && !s.Embedded }
+
 func (s *serving) addressRequest(addr netip.Addr) ipam.AddressRequest {
 	request := ipam.AddressRequest{
 		Addr: addr, Host: s.ID.Node, HandleID: s.handleID(), Attributes: s.attributes(),
-		Use: model.UseWorkload, RequireStrictAffinity: s.windows(), OncePerFamily: s.machine != nil,
+		Use: model.UseWorkload, RequireStrictAffinity: s.needsStrictAffinity(), OncePerFamily: s.machine != nil,
 	}
 	if s.windows() {
 		request.Reserve = ipam.WindowsReservation()
+	}
+	if s.Conf.UseSingleNetwork {
+		request.MaxBlocks = 1
 	}
 	return request
 }

@@ -157,6 +157,14 @@ func (n *Node) WithVXLANTunnel(address, mac string) (*Node, error) {
 	return out.with("", "vxlanTunnelMACAddr", mac)
 }
 
+// VXLANTunnel is the address and MAC of the node's VXLAN tunnel, empty if it
+// has none.
+func (n *Node) VXLANTunnel() (address, mac string) {
+	_ = json.Unmarshal(n.specUnknown["ipv4VXLANTunnelAddr"], &address) // absent is empty
+	_ = json.Unmarshal(n.specUnknown["vxlanTunnelMACAddr"], &mac)
+	return address, mac
+}
+
 // with sets a member of the spec, or of an object in it.
 func (n *Node) with(object, member, value string) (*Node, error) {
 	out := *n

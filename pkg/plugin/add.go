@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"net/netip"
+	"slices"
 
 	types100 "github.com/containernetworking/cni/pkg/types/100"
 
@@ -10,6 +11,7 @@ import (
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/connect"
 	"calico-cni/pkg/dataplane"
+	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/invocation"
 	"calico-cni/pkg/model"
 	"calico-cni/pkg/netconf"
@@ -32,6 +34,10 @@ type addition struct {
 	pod    *model.Pod
 	wishes annotation.Wishes
 	nats   []model.IPNAT
+	// pools with the sizes of their blocks, and the node, are read on Windows.
+	pools     []dataplane.Pool
+	blockBits []int
+	node      datastore.Answer
 	// podUID tells the pod that a Kubernetes datastore has the record in.
 	podUID string
 	// taken is true from the moment the IPAM plugin may hold addresses for
@@ -90,6 +96,9 @@ func (a *addition) prepare(ctx context.Context) error {
 	if err := a.validate(); err != nil {
 		return err
 	}
+	if err := a.possible(); err != nil {
+		return err
+	}
 	if err := nodename.Await(ctx, a.Conf); err != nil {
 		return err
 	}
@@ -138,6 +147,9 @@ func (a *addition) run(ctx context.Context) (*types100.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := a.onlyInterface(); err != nil {
+		return nil, err
+	}
 	if err := a.insertPodCIDRs(ctx); err != nil {
 		return nil, err
 	}
@@ -176,6 +188,9 @@ func (a *addition) connect(ctx context.Context, assigned *types100.Result) (*typ
 	if err := a.enableHost(ctx, addresses); err != nil {
 		return nil, err
 	}
+	if err := a.inSubnets(ctx, assigned); err != nil {
+		return nil, err
+	}
 	link, err := a.dataplane.Add(ctx, dataplane.Request{
 		Attachment: a.ID.Attachment, Kubernetes: a.ID.IsKubernetes(), Namespace: a.Call.Netns,
 		HostInterface: a.ID.HostInterface(a.prefix), SecondInterface: a.ID.SecondHostInterface(a.prefix),
@@ -184,11 +199,13 @@ func (a *addition) connect(ctx context.Context, assigned *types100.Result) (*typ
 		AllowIPForwarding: a.Conf.ContainerSettings.AllowIPForwarding,
 		SkipHostRoutes:    a.isMigrationTarget(assigned),
 		RecordAtStart:     a.view.asRecord(), ReadRecord: a.readRecord,
+		Prefixes: prefixesOf(assigned), Pools: a.pools, DNS: a.podDNS(),
 	})
 	if err != nil {
 		return nil, err
 	}
 	a.made = &link
+	a.publishTunnel(ctx, link)
 	if err := a.record(ctx, link, addresses); err != nil {
 		return nil, err
 	}
@@ -256,14 +273,6 @@ func (a *addition) releaseTaken(ctx context.Context) {
 // hasInterface reports whether this container has an interface in this network
 // on the host for which which is true.
 func (s *serving) hasInterface(ctx context.Context, which func(dataplane.Found) bool) (bool, error) {
-	owned, err := s.dataplane.Owned(ctx)
-	if err != nil {
-		return false, err
-	}
-	for _, found := range owned {
-		if found.Owner.HasContainer(s.Call.ContainerID) && found.Owner.InNetwork(s.Conf.Name) && which(found) {
-			return true, nil
-		}
-	}
-	return false, nil
+	owned, err := s.dataplane.OwnedBy(ctx, s.ID.Attachment)
+	return err == nil && slices.ContainsFunc(owned, which), err
 }

@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/invocation"
 	"calico-cni/pkg/model"
+	"calico-cni/pkg/session"
 	"calico-cni/pkg/workload"
 )
 
@@ -362,7 +362,7 @@ func TestNoDataplane(t *testing.T) {
 	t.Parallel()
 	n := newNode(t)
 	n.plugin.GOOS = "windows"
-	n.plugin.Dataplane = func(*invocation.Call, *slog.Logger) dataplane.Dataplane { return nil }
+	n.plugin.Dataplane = func(*session.Session) dataplane.Dataplane { return nil }
 	_, err := n.runAdd(n.call(invocation.Add, n.config()))
 	wantCode(t, err, cnierr.UnsupportedField, "windows")
 	n.nothingLeft()

@@ -77,7 +77,7 @@ func (a *addition) takeWished(ctx context.Context) (*types100.Result, error) {
 // are released only from that sandbox's handle, or this one's: the record may
 // be older than somebody else's allocation.
 func (a *addition) freeRecorded(ctx context.Context) error {
-	used, err := a.hasInterface(ctx, func(found dataplane.Found) bool { return !found.Owner.Is(a.ID.Attachment) })
+	used, err := a.hasOther(ctx, func(dataplane.Found) bool { return true })
 	if err != nil || used {
 		return err
 	}

@@ -60,6 +60,10 @@ func (d *deletion) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if d.ofOtherInterface(d.view.record) {
+		d.Log.Info("the container is connected under another interface, which stays", "interface", d.view.record.Spec.Endpoint)
+		return nil
+	}
 	if d.ID.IsKubernetes() {
 		return d.kubernetes(ctx)
 	}
@@ -141,8 +145,8 @@ func (d *deletion) ownsRecord(ctx context.Context) (owns bool, err error) {
 		return record.Spec.Endpoint == d.Call.IfName, nil
 	}
 	// The record of the pod's first interface outlives the DEL of a second.
-	d.recordKept, err = d.hasInterface(ctx, func(found dataplane.Found) bool {
-		return found.HostInterface == record.Spec.InterfaceName && !found.Owner.Is(d.ID.Attachment)
+	d.recordKept, err = d.hasOther(ctx, func(found dataplane.Found) bool {
+		return found.HostInterface == record.Spec.InterfaceName
 	})
 	return !d.recordKept, err
 }
@@ -151,7 +155,7 @@ func (d *deletion) ownsRecord(ctx context.Context) (owns bool, err error) {
 // container remains: the addresses of a container hang on one handle, and are
 // freed with its last interface.
 func (d *deletion) release(ctx context.Context) error {
-	other, err := d.hasInterface(ctx, func(found dataplane.Found) bool { return !found.Owner.Is(d.ID.Attachment) })
+	other, err := d.hasOther(ctx, func(dataplane.Found) bool { return true })
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package plugin
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"calico-cni/pkg/datastore/memory"
 	"calico-cni/pkg/invocation"
 	"calico-cni/pkg/model"
+	"calico-cni/pkg/session"
 )
 
 func TestDelOfAnotherSandbox(t *testing.T) {
@@ -216,7 +216,7 @@ func TestDelOfSecondInterfaceWhileTheFirstGoes(t *testing.T) {
 	n := newNode(t)
 	n.add(inPod)
 	n.add(inPod, ifName("net1"))
-	n.plugin.Dataplane = func(*invocation.Call, *slog.Logger) dataplane.Dataplane { return collapsing{n.dataplane} }
+	n.plugin.Dataplane = func(*session.Session) dataplane.Dataplane { return collapsing{n.dataplane} }
 	n.del(inPod, ifName("net1"))
 	n.nothingLeft()
 }

@@ -37,8 +37,12 @@ func (a *addition) reuse(ctx context.Context) (result *types100.Result, done boo
 		return nil, false, err
 	}
 	recorded := asRecord(record)
-	return a.resultOf(recorded.Addresses, record.Spec.InterfaceName, record.Spec.Endpoint, record.Spec.MAC,
-		routesTo(recorded.Addresses)), true, nil
+	assigned := routesTo(recorded.Addresses)
+	if err := a.inSubnets(ctx, assigned); err != nil {
+		return nil, false, err
+	}
+	out := a.resultOf(recorded.Addresses, record.Spec.InterfaceName, record.Spec.Endpoint, record.Spec.MAC, assigned)
+	return a.asOnWindows(out, prefixesOf(assigned), record.Spec.MAC), true, nil
 }
 
 func (a *addition) joinNetwork(endpoint *model.WorkloadEndpoint) {

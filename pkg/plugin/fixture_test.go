@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -121,6 +120,23 @@ func (f *fakeDataplane) Owned(context.Context) ([]dataplane.Found, error) {
 	return owned, f.fail["Owned"]
 }
 
+func (f *fakeDataplane) OwnedBy(ctx context.Context, a workload.Attachment) ([]dataplane.Found, error) {
+	owned, err := f.Owned(ctx)
+	return slices.DeleteFunc(owned, func(found dataplane.Found) bool {
+		return !found.Owner.HasContainer(a.ContainerID) || !found.Owner.InNetwork(a.Network)
+	}), err
+}
+
+func (f *fakeDataplane) Possible() error { return f.fail["Possible"] }
+
+func (f *fakeDataplane) Tunnels(context.Context, dataplane.Link) ([]dataplane.Tunnel, error) {
+	return nil, f.fail["Tunnels"]
+}
+
+func (f *fakeDataplane) Serves(context.Context, func(context.Context) (bool, error)) error {
+	return f.fail["Serves"]
+}
+
 func (f *fakeDataplane) Remove(_ context.Context, found dataplane.Found) error {
 	if err := f.enter("Remove"); err != nil {
 		return err
@@ -200,7 +216,7 @@ func newNode(t *testing.T) *node {
 		MTUFile: filepath.Join(n.dir, "mtu"), StateDirectory: filepath.Join(n.dir, "state"),
 		NotesDirectory: filepath.Join(n.dir, "notes"),
 		SameBuild:      func(path string) bool { return filepath.Base(path) == "calico-ipam" },
-		Dataplane:      func(*invocation.Call, *slog.Logger) dataplane.Dataplane { return n.dataplane },
+		Dataplane:      func(*session.Session) dataplane.Dataplane { return n.dataplane },
 		Host:           n.host,
 	}
 	return n

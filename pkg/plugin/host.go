@@ -53,7 +53,7 @@ func natPools(answer datastore.Answer) []NATPool {
 
 // enableHost makes the host serve pods with these addresses.
 func (s *serving) enableHost(ctx context.Context, addresses []netip.Addr) error {
-	if !s.Embedded {
+	if !s.Embedded || s.windows() {
 		return nil
 	}
 	var ipv4, ipv6 bool
@@ -75,7 +75,7 @@ func (s *serving) enableHost(ctx context.Context, addresses []netip.Addr) error 
 // interface is gone. The IPAM lock, if held, keeps an ADD from taking an
 // address in between; an ADD after it makes the table again.
 func (s *serving) disableHost(ctx context.Context) error {
-	if !s.Embedded {
+	if !s.Embedded || s.windows() {
 		return nil
 	}
 	usage, err := s.Store.Read(ctx, usageQueries()...)

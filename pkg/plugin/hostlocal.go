@@ -81,17 +81,19 @@ func (s *serving) withSubnets(subnetFor func(family netconf.Family, n int) (stri
 			return nil, err
 		}
 		family, placeholder := netconf.PodCIDRFamily(subnet)
-		if !ok || !placeholder {
-			continue
+		if ok && placeholder {
+			cidr, err := subnetFor(family, replaced)
+			if err != nil {
+				return nil, cnierr.Wrap(cnierr.Unclassified, err, fmt.Sprintf("network configuration key %s.subnet: %q", r.Path, subnet))
+			}
+			r.Set("subnet", cidr)
+			replaced++
 		}
-		cidr, err := subnetFor(family, replaced)
-		if err != nil {
-			return nil, cnierr.Wrap(cnierr.Unclassified, err, fmt.Sprintf("network configuration key %s.subnet: %q", r.Path, subnet))
+		if err := s.clamp(r); err != nil {
+			return nil, err
 		}
-		r.Set("subnet", cidr)
-		replaced++
 	}
-	if replaced == 0 {
+	if replaced == 0 && !s.windows() {
 		return s.Call.Stdin, nil
 	}
 	return document.Bytes()

@@ -2,8 +2,8 @@ package plugin
 
 import (
 	"context"
-	"log/slog"
 	"net/netip"
+	"time"
 
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/dataplane"
@@ -28,9 +28,12 @@ type Plugin struct {
 	SameBuild func(path string) bool
 	// Dataplane connects the pods of this host; nil if there is none for its
 	// operating system.
-	Dataplane func(call *invocation.Call, log *slog.Logger) dataplane.Dataplane
+	Dataplane func(*session.Session) dataplane.Dataplane
 	// Host does what a node agent would do, where there is none.
 	Host Host
+
+	// pause is for tests; nil waits in real time.
+	pause func(context.Context, time.Duration) error
 }
 
 // Host is what the embedded datastore's mode needs of the host beyond the
@@ -76,7 +79,7 @@ func (p *Plugin) begin(call *invocation.Call) (*serving, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &serving{Session: begun, plugin: p, dataplane: p.Dataplane(call, begun.Log)}
+	s := &serving{Session: begun, plugin: p, dataplane: p.Dataplane(begun)}
 	if s.dataplane == nil {
 		err := error(cnierr.New(cnierr.UnsupportedField,
 			"this build has no data plane for %s: only calico-ipam serves here, with another network plugin", p.GOOS))

@@ -27,7 +27,8 @@ const podInterface = 1
 // result is ADD's result (network plugin contract 7): addresses as /32 and
 // /128 on the pod's interface, without gateways, and the IPAM plugin's routes.
 func (a *addition) result(assigned *types100.Result, link dataplane.Link) *types100.Result {
-	return a.resultOf(addressesOf(assigned), link.HostInterface, a.Call.IfName, link.MAC, assigned)
+	out := a.resultOf(addressesOf(assigned), link.HostInterface, a.Call.IfName, link.MAC, assigned)
+	return a.asOnWindows(out, link.Prefixes, link.ReportedMAC)
 }
 
 func (a *addition) resultOf(addresses []netip.Addr, host, pod, mac string, assigned *types100.Result) *types100.Result {

@@ -87,6 +87,9 @@ func asStatus(err error) error {
 
 // hostStatus looks at what running pods need of the host.
 func (s *serving) hostStatus(ctx context.Context, usage []datastore.Answer) error {
+	if s.windows() {
+		return s.dataplane.Serves(ctx, s.hasAllocations)
+	}
 	ipv4, ipv6 := true, false
 	if s.Conf.IPAM.Type == netconf.IPAMCalico {
 		ipv4, ipv6 = s.Conf.IPAM.AssignsIPv4(), s.Conf.IPAM.AssignsIPv6()

@@ -39,12 +39,17 @@ func asRecord(endpoint *model.WorkloadEndpoint) dataplane.Record {
 // process need, and fails with code 11 unless the cluster is ready. The
 // returned store holds the IPAM plugin's answers.
 func (a *addition) look(ctx context.Context, ipamQueries []datastore.Query) (datastore.Store, error) {
-	v, store, ofPod, err := a.lookWith(ctx, a.podQueries(), ipamQueries)
+	ofPod, ofWindows := a.podQueries(), a.windowsQueries()
+	v, store, answers, err := a.lookWith(ctx, append(ofPod, ofWindows...), ipamQueries)
 	if err != nil {
 		return nil, err
 	}
 	a.view = v
-	return store, a.learnPod(ofPod)
+	a.learnWindows(answers[len(ofPod):])
+	if err := a.learnPod(answers[:len(ofPod)]); err != nil {
+		return nil, err
+	}
+	return store, a.wishesPossible()
 }
 
 func (s *serving) look(ctx context.Context, ipamQueries []datastore.Query) (view, datastore.Store, error) {

@@ -101,7 +101,7 @@ func Begin(env Environment, plugin string, call *invocation.Call) (*Session, err
 // the warnings already. Only a call that differs from the other one's is read
 // anew.
 func Join(outer *Session, call *invocation.Call, store datastore.Store) (*Session, error) {
-	s := &Session{Environment: outer.Environment, Conf: outer.Conf, Call: call, Log: outer.Log, Store: store, API: outer.API, joined: true}
+	s := &Session{Environment: outer.Environment, Conf: outer.Conf, Call: call, Log: outer.Log, Store: store, Embedded: outer.Embedded, API: outer.API, joined: true}
 	same := bytes.Equal(call.Stdin, outer.Call.Stdin)
 	if !same {
 		if err := s.configure(); err != nil {

@@ -70,11 +70,17 @@ func samePart(part, value string) bool {
 	return part == value || part == aliasPart(value)
 }
 
+// OnlyInterface is the owner of an interface that is the container's only one in
+// its network, so that nothing tells its name in the pod (Windows).
+func OnlyInterface(network, containerID string) Owner {
+	return Owner{network: network, containerID: containerID}
+}
+
 // Is reports whether the alias names this container and interface. The network
 // does not count: a runtime's container id and interface name are one
 // attachment whatever the network is called now.
 func (o Owner) Is(a Attachment) bool {
-	return o.HasContainer(a.ContainerID) && samePart(o.ifName, a.IfName)
+	return o.HasContainer(a.ContainerID) && (o.ifName == "" || samePart(o.ifName, a.IfName))
 }
 
 // HasContainer reports whether the alias names this container.
@@ -91,5 +97,8 @@ func (o Owner) IfName() string { return o.ifName }
 
 // String describes the owner for messages.
 func (o Owner) String() string {
+	if o.ifName == "" {
+		return "container " + o.containerID + ", network " + o.network
+	}
 	return "container " + o.containerID + ", interface " + o.ifName + ", network " + o.network
 }

@@ -4,7 +4,6 @@ package kubernetes
 
 import (
 	"context"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -14,8 +13,8 @@ import (
 
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/dataplane"
-	"calico-cni/pkg/invocation"
 	"calico-cni/pkg/plugin"
+	"calico-cni/pkg/session"
 	"calico-cni/pkg/workload"
 )
 
@@ -31,6 +30,13 @@ type links struct {
 
 func (l *links) Validate(string) error                     { return nil }
 func (l *links) HasInterface(string, string) (bool, error) { return false, nil }
+func (l *links) Possible() error                           { return nil }
+
+func (l *links) Tunnels(context.Context, dataplane.Link) ([]dataplane.Tunnel, error) {
+	return nil, nil
+}
+
+func (l *links) Serves(context.Context, func(context.Context) (bool, error)) error { return nil }
 
 func (l *links) Add(_ context.Context, r dataplane.Request) (dataplane.Link, error) {
 	if l.during != nil {
@@ -81,6 +87,11 @@ func (l *links) Owned(context.Context) ([]dataplane.Found, error) {
 	return owned, nil
 }
 
+func (l *links) OwnedBy(ctx context.Context, a workload.Attachment) ([]dataplane.Found, error) {
+	owned, err := l.Owned(ctx)
+	return slices.DeleteFunc(owned, func(f dataplane.Found) bool { return !f.Owner.HasContainer(a.ContainerID) }), err
+}
+
 func (l *links) Remove(_ context.Context, found dataplane.Found) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,7 +114,7 @@ func (h *host) calico() *plugin.Plugin {
 		Environment: h.environment(), Environ: os.Environ,
 		MTUFile: filepath.Join(h.dir, "mtu"), StateDirectory: filepath.Join(h.dir, "state"), NotesDirectory: filepath.Join(h.dir, "notes"),
 		SameBuild: func(path string) bool { return filepath.Base(path) == "calico-ipam" },
-		Dataplane: func(*invocation.Call, *slog.Logger) dataplane.Dataplane { return h.links },
+		Dataplane: func(*session.Session) dataplane.Dataplane { return h.links },
 		Host:      agentHost{},
 	}
 }

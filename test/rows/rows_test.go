@@ -46,26 +46,26 @@ func TestReport(t *testing.T) {
 	}{
 		"all rows pass": {
 			run: line("run", "T/Network/1") + line("pass", "T/Network/1") + line("pass", "T/Linux/2") + line("pass", "T/Linux/36/1_x") +
-				line("pass", "T/IPAM/7_x"),
+				line("pass", "T/IPAM/7_x") + line("pass", "T/Windows/9"),
 			proven: true,
-			prints: []string{"4 of 4 rows"},
+			prints: []string{"5 of 5 rows"},
 		},
 		"a row without a test": {
-			run:    line("pass", "T/Network/1") + line("pass", "T/Linux/36/1") + line("pass", "T/IPAM/7"),
-			prints: []string{"Linux/2 a link", "3 of 4 rows"},
+			run:    line("pass", "T/Network/1") + line("pass", "T/Linux/36/1") + line("pass", "T/IPAM/7") + line("pass", "T/Windows/9"),
+			prints: []string{"Linux/2 a link", "4 of 5 rows"},
 		},
 		"a row that only a skipped test names": {
-			run:    line("pass", "T/Network/1") + line("skip", "T/Linux/2") + line("pass", "T/Linux/36/1") + line("pass", "T/IPAM/7"),
+			run:    line("pass", "T/Network/1") + line("skip", "T/Linux/2") + line("pass", "T/Linux/36/1") + line("pass", "T/IPAM/7") + line("pass", "T/Windows/9"),
 			prints: []string{"Linux/2 a link"},
 		},
 		"a failing test beside a passing one": {
 			run: line("pass", "T/Network/1") + line("pass", "T/Linux/2") + line("fail", "U/Linux/2") +
-				line("pass", "T/Linux/36/1") + line("pass", "T/IPAM/7"),
+				line("pass", "T/Linux/36/1") + line("pass", "T/IPAM/7") + line("pass", "T/Windows/9"),
 			prints: []string{"Linux/2 a link", "failed: p U/Linux/2"},
 		},
 		"a test that never ended": {
 			run: line("pass", "T/Network/1") + line("pass", "T/Linux/2") + line("run", "T/IPAM/7") +
-				line("pass", "T/Linux/36/1"),
+				line("pass", "T/Linux/36/1") + line("pass", "T/Windows/9"),
 			prints: []string{"IPAM/7 an address", "failed: p T/IPAM/7"},
 		},
 	} {
@@ -73,7 +73,7 @@ func TestReport(t *testing.T) {
 			folder := t.TempDir()
 			for file, content := range map[string]string{
 				"network.txt": "1 a name\n", "linux.txt": "2 a link\n", "sequences.txt": "1 a sequence\n",
-				"ipam.txt": "7 an address\n", "run.json": c.run,
+				"ipam.txt": "7 an address\n", "windows.txt": "9 an endpoint\n", "run.json": c.run,
 			} {
 				if err := os.WriteFile(filepath.Join(folder, file), []byte(content), 0o600); err != nil {
 					t.Fatal(err)
@@ -102,8 +102,8 @@ func TestReportOfSeveralRuns(t *testing.T) {
 	for second, want := range map[string]bool{line("pass", "T/Linux/2"): true, line("pass", "T/Linux/2") + line("fail", "U/IPAM/7"): false} {
 		folder := t.TempDir()
 		for file, content := range map[string]string{
-			"network.txt": "1 a name\n", "linux.txt": "2 a link\n", "sequences.txt": "1 a sequence\n", "ipam.txt": "7 an address\n",
-			"test.json": line("pass", "T/Network/1") + line("pass", "T/Linux/36/1") + line("pass", "T/IPAM/7"), "test-more.json": second,
+			"network.txt": "1 a name\n", "linux.txt": "2 a link\n", "sequences.txt": "1 a sequence\n", "ipam.txt": "7 an address\n", "windows.txt": "9 an endpoint\n",
+			"test.json": line("pass", "T/Network/1") + line("pass", "T/Linux/36/1") + line("pass", "T/IPAM/7") + line("pass", "T/Windows/9"), "test-more.json": second,
 		} {
 			if err := os.WriteFile(filepath.Join(folder, file), []byte(content), 0o600); err != nil {
 				t.Fatal(err)
@@ -146,7 +146,7 @@ func TestTables(t *testing.T) {
 	for _, row := range rows {
 		count[row.name[:strings.LastIndex(row.name, "/")+1]]++
 	}
-	for prefix, want := range map[string]int{"Network/": 73, "Linux/": 49, "Linux/36/": 14, "IPAM/": 70} {
+	for prefix, want := range map[string]int{"Network/": 74, "Linux/": 49, "Linux/36/": 14, "IPAM/": 70, "Windows/": 63} {
 		if count[prefix] != want {
 			t.Errorf("%d rows of %s, want %d", count[prefix], prefix, want)
 		}

@@ -16,6 +16,7 @@ var prefixes = []struct{ file, prefix string }{
 	{"linux.txt", "Linux/"},
 	{"sequences.txt", "Linux/36/"},
 	{"ipam.txt", "IPAM/"},
+	{"windows.txt", "Windows/"},
 }
 
 // row is one line of a table: the name that a test has to begin with, and what

@@ -1,0 +1,64 @@
+package wine
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// Call is one call of a plugin.
+type Call struct {
+	// Plugin is "calico" or "calico-ipam", Args what follows it.
+	Plugin string
+	Args   []string
+	// Environment are the variables of the CNI protocol.
+	Environment map[string]string
+	Stdin       string
+	// Port is where the simulated host listens.
+	Port int
+}
+
+// Result is what a plugin printed, and its exit code.
+type Result struct {
+	Stdout, Stderr string
+	Exit           int
+}
+
+// Run executes a plugin as a runtime does. Its executables are in C:\k\cni.
+func (h *Host) Run(ctx context.Context, t testing.TB, call Call) Result {
+	t.Helper()
+	command := h.command(ctx, wineBinary, append([]string{`C:\k\cni\` + call.Plugin + `.exe`}, call.Args...)...)
+	// Paths without a drive are on that of the folder: C:, not this machine's.
+	command.Dir = h.Path("")
+	command.Env = append(command.Env, fmt.Sprintf("HNSSIM_PORT=%d", call.Port), `CNI_PATH=C:\k\cni`)
+	for name, value := range call.Environment {
+		command.Env = append(command.Env, name+"="+value)
+	}
+	var stdout, stderr bytes.Buffer
+	command.Stdin, command.Stdout, command.Stderr = strings.NewReader(call.Stdin), &stdout, &stderr
+	err := command.Run()
+	if command.ProcessState == nil {
+		t.Fatalf("starting %s: %v", call.Plugin, err)
+	}
+	return Result{Stdout: stdout.String(), Stderr: stderr.String(), Exit: command.ProcessState.ExitCode()}
+}
+
+// testProgram is what RunTests executes.
+const testProgram = "package.test.exe"
+
+// RunTests runs the tests of a package of this module that are for Windows, and
+// returns what they printed.
+func (h *Host) RunTests(ctx context.Context, t testing.TB, pkg string, port int, environment map[string]string) Result {
+	t.Helper()
+	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", h.Path("k/cni/"+testProgram), pkg)
+	build.Dir = root()
+	build.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the tests of %s: %v\n%s", pkg, err, out)
+	}
+	return h.Run(ctx, t, Call{Plugin: strings.TrimSuffix(testProgram, ".exe"), Args: []string{"-test.v"}, Port: port, Environment: environment})
+}
