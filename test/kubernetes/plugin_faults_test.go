@@ -110,7 +110,7 @@ func TestPodFaultAtEachRequest(t *testing.T) {
 	for name, f := range faults {
 		t.Run(name, func(t *testing.T) {
 			s := newStage(t, model.GroupV1)
-			stride, least, counts := 1, 65, anyRequest
+			stride, least, counts := 1, 58, anyRequest
 			switch name {
 			case "429":
 				stride = 7 // each costs the second that the server asks for

@@ -80,7 +80,7 @@ var victims = map[string]victim{
 	"ADD":             {verb: "ADD", points: 16},
 	"ADD that claims": {verb: "ADD", points: 26, claims: true},
 	"DEL":             {verb: "DEL", points: 11},
-	"GC":              {verb: "GC", points: 24},
+	"GC":              {verb: "GC", points: 14},
 }
 
 // then is what the runtime does after the death of the verb.
