@@ -80,7 +80,8 @@ type undoing struct {
 func (d *undoing) decide() (decision, error) {
 	p := &plan{takesBack: true}
 	excess := maps.Clone(d.facts.surplus)
-	for cidr, addresses := range d.facts.obtained {
+	for _, cidr := range sortedPrefixes(d.facts.obtained) {
+		addresses := d.facts.obtained[cidr]
 		excess[cidr] += len(addresses)
 		known := d.facts.blocks[cidr]
 		if !d.facts.holds(cidr, addresses, d.holder) {

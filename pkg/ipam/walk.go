@@ -1,7 +1,9 @@
 package ipam
 
 import (
+	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -158,7 +160,8 @@ func (s *search) reclaim(block *model.Block) (stop bool) {
 // finishReclaim plans the end of another host's affinity if only its block was
 // deleted, and perhaps claimed by a third, when the reclaim was interrupted.
 func (s *search) finishReclaim() {
-	for key, affinity := range s.facts.affinities {
+	for _, key := range slices.SortedFunc(maps.Keys(s.facts.affinities), func(a, b model.AffinityKey) int { return strings.Compare(a.Path(), b.Path()) }) {
+		affinity := s.facts.affinities[key]
 		block, read := s.facts.blocks[key.CIDR]
 		lost := block.value == nil || block.value.Affinity != "" && block.value.Affinity != key.Owner()
 		if key.Host != s.facts.host && affinity.value != nil && read && lost {
