@@ -17,6 +17,7 @@ tool (
 
 require (
 	github.com/Microsoft/hcsshim v0.14.1
+	github.com/anishathalye/porcupine v1.3.1
 	github.com/containernetworking/cni v1.3.1
 	github.com/google/nftables v0.3.0
 	github.com/mdlayher/netlink v1.11.2

@@ -2,6 +2,7 @@ package etcdtest
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net/http"
 	"os/exec"
@@ -9,6 +10,10 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	library "github.com/vishvananda/netns"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 )
 
 const (
@@ -85,7 +90,10 @@ func (s *Server) launch() error {
 	go func() {
 		runtime.LockOSThread()
 		defer close(run.exited)
-		err := run.command.Start()
+		err := s.enter()
+		if err == nil {
+			err = run.command.Start()
+		}
 		started <- err
 		if err == nil {
 			_ = run.command.Wait() // killed, in the end
@@ -98,11 +106,37 @@ func (s *Server) launch() error {
 	return nil
 }
 
+// enter brings the calling thread, which ends with its goroutine, into the
+// server's network.
+func (s *Server) enter() error {
+	if s.network == nil {
+		return nil
+	}
+	return library.Set(s.network.Handle())
+}
+
+// answers asks a server in a network of its own, whose socket is a file.
+func (s *Server) answers() bool {
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{s.Endpoint}, Logger: zap.NewNop()})
+	if err != nil {
+		return false
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_, err = client.Get(ctx, "ready") // linearizable: there is a leader
+	return err == nil
+}
+
 // ready waits until the server serves.
 func (s *Server) ready() error {
 	client := http.Client{Timeout: time.Second}
 	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); {
-		if response, err := client.Get(s.metricsURL + "/readyz"); err == nil {
+		if s.network != nil {
+			if s.answers() {
+				return nil
+			}
+		} else if response, err := client.Get(s.metricsURL + "/readyz"); err == nil {
 			response.Body.Close()
 			if response.StatusCode == http.StatusOK {
 				return nil

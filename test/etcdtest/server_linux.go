@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"calico-cni/test/netns"
 )
 
 // Options says what kind of server to start.
@@ -31,6 +33,10 @@ type Server struct {
 	metricsURL string
 	flags      []string
 	cluster    string
+	// network is the namespace that the server runs in; nil: the machine's.
+	network *netns.Namespace
+	// clientURLs are what it listens on for clients.
+	clientURLs string
 	process    *process
 }
 
@@ -60,6 +66,12 @@ func StartCluster(t testing.TB, members int) []*Server {
 		t.Cleanup(server.kill)
 		servers[i], names[i] = server, server.member()
 	}
+	startTogether(t, servers, names)
+	return servers
+}
+
+func startTogether(t testing.TB, servers []*Server, names []string) {
+	t.Helper()
 	for _, server := range servers {
 		server.cluster = strings.Join(names, ",")
 		if err := server.launch(); err != nil {
@@ -71,6 +83,33 @@ func StartCluster(t testing.TB, members int) []*Server {
 			t.Fatal(err)
 		}
 	}
+}
+
+// Site is where a member of a cluster lives: a namespace and its address there.
+type Site struct {
+	Network *netns.Namespace
+	Address string
+}
+
+// StartClusterAt runs a cluster whose members live in networks of their own,
+// which the test has connected, until the test ends. Clients there find a
+// member at port 2379 of its address; Endpoint is a socket in a folder.
+func StartClusterAt(t testing.TB, sites []Site) []*Server {
+	t.Helper()
+	servers := make([]*Server, len(sites))
+	names := make([]string, len(sites))
+	for i, site := range sites {
+		directory := t.TempDir()
+		endpoint := "unix://" + filepath.Join(directory, "client")
+		servers[i] = &Server{
+			Endpoint: endpoint, name: fmt.Sprintf("member%d", i), directory: directory, network: site.Network,
+			peerURL: "http://" + site.Address + ":2380", metricsURL: "http://127.0.0.1:2381",
+			clientURLs: endpoint + ",http://" + site.Address + ":2379",
+		}
+		t.Cleanup(servers[i].kill)
+		names[i] = servers[i].member()
+	}
+	startTogether(t, servers, names)
 	return servers
 }
 
@@ -129,6 +168,7 @@ func newServer(name, directory string, options Options) (*Server, error) {
 	}
 	server := &Server{
 		Endpoint:   "http://" + client,
+		clientURLs: "http://" + client,
 		name:       name,
 		directory:  directory,
 		peerURL:    "http://" + peer,
@@ -138,7 +178,7 @@ func newServer(name, directory string, options Options) (*Server, error) {
 		server.flags = append(server.flags, "--quota-backend-bytes", "1")
 	}
 	if options.TLS {
-		server.Endpoint = "https://" + client
+		server.Endpoint, server.clientURLs = "https://"+client, "https://"+client
 		return server, server.makeCertificates()
 	}
 	return server, nil
@@ -175,8 +215,8 @@ func (s *Server) arguments() []string {
 	return append([]string{
 		"--name", s.name,
 		"--data-dir", filepath.Join(s.directory, "data"),
-		"--listen-client-urls", s.Endpoint,
-		"--advertise-client-urls", s.Endpoint,
+		"--listen-client-urls", s.clientURLs,
+		"--advertise-client-urls", s.clientURLs,
 		"--listen-peer-urls", s.peerURL,
 		"--initial-advertise-peer-urls", s.peerURL,
 		"--initial-cluster", s.cluster,

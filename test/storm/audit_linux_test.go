@@ -19,7 +19,7 @@ import (
 )
 
 // uplinks are the host's own interfaces.
-var uplinks = []string{"lo", "uplink", "wire"}
+var uplinks = []string{"lo", "uplink", "wire", "members", "member0", "member1", "member2"}
 
 // survivor is a live attachment.
 type survivor struct {

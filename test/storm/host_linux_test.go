@@ -146,6 +146,13 @@ func (h *host) file(path string) string {
 func (h *host) onEtcd(t *testing.T) {
 	t.Helper()
 	h.etcd = etcdtest.Start(t, etcdtest.Options{})
+	h.fill(t)
+	h.conf["etcd_endpoints"] = "http://" + h.proxy(t, strings.TrimPrefix(h.etcd.Endpoint, "http://"))
+}
+
+// fill puts into the datastore what a cluster has before its first pod.
+func (h *host) fill(t *testing.T) {
+	t.Helper()
 	const resources = "/calico/resources/v3/projectcalico.org/"
 	resource := func(kind, path, name, spec string) {
 		h.etcd.Put(t, resources+path+"/"+name, fmt.Sprintf(
@@ -164,5 +171,4 @@ func (h *host) onEtcd(t *testing.T) {
 		}
 	})
 	delete(h.conf, "pools")
-	h.conf["etcd_endpoints"] = "http://" + h.proxy(t, strings.TrimPrefix(h.etcd.Endpoint, "http://"))
 }
