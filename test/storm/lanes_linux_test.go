@@ -20,8 +20,10 @@ const (
 	held = 4
 )
 
-// disturbance goes on beside the lanes until done is closed.
-type disturbance func(t *testing.T, h *host, random *rand.Rand, done <-chan struct{})
+// disturbance goes on beside the lanes until done is closed. While it keeps the
+// datastore away it holds the lock, so that those who are to call again can wait
+// for its end.
+type disturbance func(t *testing.T, h *host, random *rand.Rand, away *sync.RWMutex, done <-chan struct{})
 
 // TestLeases has containers come and go in parallel, some of the calls killed,
 // and checks that an address belongs to one container at a time: with both
@@ -71,13 +73,14 @@ func drive(t *testing.T, h *host, seed uint64, disturb disturbance) {
 	calls := int(number(t, callsVariable, 60))
 	all := make([]*lane, lanes)
 	var group, beside sync.WaitGroup
+	var away sync.RWMutex
 	for i := range all {
-		all[i] = &lane{number: i, host: h, random: rand.New(rand.NewPCG(seed, uint64(i))), disturbed: disturb != nil}
+		all[i] = &lane{number: i, host: h, random: rand.New(rand.NewPCG(seed, uint64(i))), disturbed: disturb != nil, away: &away}
 		group.Go(func() { all[i].run(t, calls/lanes) })
 	}
 	done := make(chan struct{})
 	if disturb != nil {
-		beside.Go(func() { disturb(t, h, rand.New(rand.NewPCG(seed, lanes)), done) })
+		beside.Go(func() { disturb(t, h, rand.New(rand.NewPCG(seed, lanes)), &away, done) })
 	}
 	group.Wait()
 	close(done)
@@ -92,6 +95,9 @@ func drive(t *testing.T, h *host, seed uint64, disturb disturbance) {
 	history.check(t)
 	h.nothingLeft(t)
 	t.Logf("%d leases, %d calls killed", len(history), killed)
+	if len(history) < calls/2 {
+		t.Errorf("only %d leases in %d calls", len(history), calls)
+	}
 	if t.Failed() {
 		for _, l := range all {
 			t.Logf("lane %d:\n%s", l.number, strings.Join(l.log, "\n"))
@@ -105,6 +111,7 @@ type lane struct {
 	host      *host
 	random    *rand.Rand
 	disturbed bool
+	away      *sync.RWMutex
 
 	made, killed int
 	containers   []*tenant
@@ -202,10 +209,19 @@ func (l *lane) call(t *testing.T, verb string, c *tenant, killAfter time.Duratio
 	if o.killed {
 		l.killed++
 	}
+	if o.failure.Code == tryAgain {
+		l.wait()
+	}
 	if err != nil || o.failure.Code != 0 && !(l.disturbed && o.failure.Code == tryAgain) {
 		t.Errorf("%s %s: it %v %v\n%s", verb, c.id, o, err, o.stderr)
 	}
 	return begin, o
+}
+
+// wait waits until the datastore is not kept away.
+func (l *lane) wait() {
+	l.away.RLock()
+	defer l.away.RUnlock()
 }
 
 // kill draws the moment of a kill -9 for one call in four.
@@ -228,26 +244,29 @@ func pause(random *rand.Rand, longest time.Duration, done <-chan struct{}) bool 
 
 // stopAndRestart stops the server's process, or kills it and starts it again on
 // its data.
-func stopAndRestart(t *testing.T, h *host, random *rand.Rand, done <-chan struct{}) {
-	for pause(random, 500*time.Millisecond, done) {
+func stopAndRestart(t *testing.T, h *host, random *rand.Rand, away *sync.RWMutex, done <-chan struct{}) {
+	for pause(random, time.Second, done) {
+		away.Lock()
 		if random.IntN(2) == 0 {
 			h.etcd.Pause(t)
 			pause(random, 300*time.Millisecond, done)
 			h.etcd.Resume(t)
-			continue
+		} else {
+			h.etcd.Stop()
+			pause(random, 100*time.Millisecond, done)
+			h.etcd.Restart(t)
 		}
-		h.etcd.Stop()
-		pause(random, 300*time.Millisecond, done)
-		h.etcd.Restart(t)
+		away.Unlock()
 	}
 }
 
-// cutOffInTurn cuts one member after the other off, the leader too.
-func (m *members) cutOffInTurn(t *testing.T, _ *host, random *rand.Rand, done <-chan struct{}) {
-	for pause(random, 500*time.Millisecond, done) {
+// cutOffInTurn cuts one member after the other off, the leader too. The others
+// go on.
+func (m *members) cutOffInTurn(t *testing.T, _ *host, random *rand.Rand, _ *sync.RWMutex, done <-chan struct{}) {
+	for pause(random, time.Second, done) {
 		member := random.IntN(memberCount)
 		m.cutOff(t, member)
-		pause(random, 1500*time.Millisecond, done)
+		pause(random, time.Second, done)
 		m.bringBack(t, member)
 	}
 }
