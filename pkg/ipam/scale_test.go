@@ -32,7 +32,7 @@ const (
 // twice, and an ADD makes no more calls than in an empty pool.
 func TestScale(t *testing.T) {
 	t.Parallel()
-	nodes := 40
+	nodes := 20
 	if text := os.Getenv(nodesVariable); text != "" {
 		var err error
 		if nodes, err = strconv.Atoi(text); err != nil {
