@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 # What setup installs, the other steps need.
 .NOTPARALLEL:
-.PHONY: build demo test test-kubernetes test-kubernetes-full test-podman test-windows bench lint dist rows clean distclean setup
+.PHONY: build demo test test-kubernetes test-kubernetes-full test-podman test-windows bench soak lint dist rows clean distclean setup
 
 build:
 	@scripts/build bin
@@ -44,6 +44,11 @@ test-podman: setup build
 # What the plugins cost as whole processes, beside what nothing could be faster than.
 bench: setup build
 	@go run ./test/bench
+
+# The fault tests in their long form. SEED=n repeats what a run has done.
+MINUTES := 20
+soak: setup build
+	@scripts/soak $(MINUTES)
 
 # The executables for Windows under Wine, against a simulated HNS.
 test-windows: setup

@@ -71,6 +71,9 @@ func operations(t *testing.T, sequential bool) int {
 			t.Fatalf("environment variable %s: %v", operationsVariable, err)
 		}
 	}
+	if testing.Short() {
+		n-- // the race detector is slow, and there is one goroutine
+	}
 	if sequential {
 		return n
 	}

@@ -40,6 +40,9 @@ func TestScale(t *testing.T) {
 		}
 	}
 	s := newScale(t, nodes)
+	if testing.Short() {
+		nodes = min(nodes, 10)
+	}
 	begin := time.Now()
 	const stages = 4
 	for stage := range stages {
