@@ -2,6 +2,7 @@ package ipam
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -76,18 +77,19 @@ func (f *facts) affinityKey(cidr netip.Prefix) model.AffinityKey {
 // own returns the blocks that this host has an affinity for, in whatever
 // state, in the order of their keys.
 func (f *facts) own(family model.Family) []netip.Prefix {
-	var keys []model.AffinityKey
-	for key, found := range f.affinities {
-		if found.value != nil && key.Host == f.host && key.Type == model.AffinityHost && model.FamilyOf(key.CIDR.Addr()) == family {
-			keys = append(keys, key)
+	var cidrs []netip.Prefix
+	for _, key := range f.affinityKeys() {
+		if f.affinities[key].value != nil && key.Host == f.host && key.Type == model.AffinityHost && model.FamilyOf(key.CIDR.Addr()) == family {
+			cidrs = append(cidrs, key.CIDR)
 		}
 	}
-	slices.SortFunc(keys, func(a, b model.AffinityKey) int { return strings.Compare(a.Path(), b.Path()) })
-	cidrs := make([]netip.Prefix, len(keys))
-	for i, key := range keys {
-		cidrs[i] = key.CIDR
-	}
 	return cidrs
+}
+
+// affinityKeys are those of all affinities asked for, in the order of their
+// text: what is decided must not hang on the order of a map.
+func (f *facts) affinityKeys() []model.AffinityKey {
+	return slices.SortedFunc(maps.Keys(f.affinities), func(a, b model.AffinityKey) int { return strings.Compare(a.Path(), b.Path()) })
 }
 
 // learn records the answers of a read. Configuration precedes blocks, because

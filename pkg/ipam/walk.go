@@ -1,9 +1,7 @@
 package ipam
 
 import (
-	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -160,7 +158,7 @@ func (s *search) reclaim(block *model.Block) (stop bool) {
 // finishReclaim plans the end of another host's affinity if only its block was
 // deleted, and perhaps claimed by a third, when the reclaim was interrupted.
 func (s *search) finishReclaim() {
-	for _, key := range slices.SortedFunc(maps.Keys(s.facts.affinities), func(a, b model.AffinityKey) int { return strings.Compare(a.Path(), b.Path()) }) {
+	for _, key := range s.facts.affinityKeys() {
 		affinity := s.facts.affinities[key]
 		block, read := s.facts.blocks[key.CIDR]
 		lost := block.value == nil || block.value.Affinity != "" && block.value.Affinity != key.Owner()
