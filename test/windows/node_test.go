@@ -28,6 +28,8 @@ type node struct {
 	// conf is the network configuration.
 	conf  map[string]any
 	netns map[string]string
+	// folder is that of the plugins, if it is not C:\k\cni.
+	folder string
 }
 
 // newNode is a fresh simulated host on a machine with Windows.
@@ -80,7 +82,7 @@ func (n *node) call(verb, container string, members map[string]any) wine.Result 
 	}
 	ctx, cancel := context.WithTimeout(n.Context(), callTime)
 	defer cancel()
-	return n.wine.Run(ctx, n, wine.Call{Plugin: "calico", Port: n.server.Port(), Stdin: string(stdin), Environment: map[string]string{
+	return n.wine.Run(ctx, n, wine.Call{Plugin: "calico", Folder: n.folder, Port: n.server.Port(), Stdin: string(stdin), Environment: map[string]string{
 		"CNI_COMMAND": verb, "CNI_CONTAINERID": container, "CNI_NETNS": n.sandbox(container), "CNI_IFNAME": "eth0",
 		"CNI_ARGS": "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=" + container,
 	}})

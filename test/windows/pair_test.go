@@ -34,6 +34,7 @@ func TestPair(t *testing.T) {
 		{"Verbs", testVerbs},
 		{"Failures", testFailures},
 		{"Foreign configuration", testForeignConfiguration},
+		{"Install", testInstall},
 		{"Shell", testShell},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, machine) })

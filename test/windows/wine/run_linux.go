@@ -15,7 +15,9 @@ type Call struct {
 	// Plugin is "calico" or "calico-ipam", Args what follows it.
 	Plugin string
 	Args   []string
-	// Environment are the variables of the CNI protocol.
+	// Folder is that of the plugins; without one it is C:\k\cni.
+	Folder string
+	// Environment are the variables of the CNI protocol, or of the installer.
 	Environment map[string]string
 	Stdin       string
 	// Port is where the simulated host listens.
@@ -28,13 +30,16 @@ type Result struct {
 	Exit           int
 }
 
-// Run executes a plugin as a runtime does. Its executables are in C:\k\cni.
+// Run executes a plugin as a runtime does.
 func (h *Host) Run(ctx context.Context, t testing.TB, call Call) Result {
 	t.Helper()
-	command := h.command(ctx, wineBinary, append([]string{`C:\k\cni\` + call.Plugin + `.exe`}, call.Args...)...)
+	if call.Folder == "" {
+		call.Folder = `C:\k\cni`
+	}
+	command := h.command(ctx, wineBinary, append([]string{call.Folder + `\` + call.Plugin + `.exe`}, call.Args...)...)
 	// Paths without a drive are on that of the folder: C:, not this machine's.
 	command.Dir = h.Path("")
-	command.Env = append(command.Env, fmt.Sprintf("HNSSIM_PORT=%d", call.Port), `CNI_PATH=C:\k\cni`)
+	command.Env = append(command.Env, fmt.Sprintf("HNSSIM_PORT=%d", call.Port), "CNI_PATH="+call.Folder)
 	for name, value := range call.Environment {
 		command.Env = append(command.Env, name+"="+value)
 	}
