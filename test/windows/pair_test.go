@@ -35,6 +35,7 @@ func TestPair(t *testing.T) {
 		{"Failures", testFailures},
 		{"Foreign configuration", testForeignConfiguration},
 		{"Install", testInstall},
+		{"On a node", testOnNode},
 		{"Shell", testShell},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, machine) })

@@ -176,7 +176,7 @@ func (h *Host) preferDLLs(t testing.TB) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	for _, program := range []string{"calico.exe", testProgram} {
+	for _, program := range []string{"calico.exe", testProgram, trialProgram} {
 		fmt.Fprintf(file, "\n[Software\\\\Wine\\\\AppDefaults\\\\%s\\\\DllOverrides]\n", program)
 		for _, name := range forwarding() {
 			fmt.Fprintf(file, "%q=\"native\"\n", name)
@@ -259,16 +259,5 @@ func copyFile(t testing.TB, from, to string) {
 	}
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// InstallHostLocal puts the IPAM plugin host-local beside the pair.
-func (h *Host) InstallHostLocal(t testing.TB) {
-	t.Helper()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", h.Path("k/cni/host-local.exe"), "github.com/containernetworking/plugins/plugins/ipam/host-local")
-	build.Dir = root()
-	build.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building host-local.exe: %v\n%s", err, out)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -52,18 +53,40 @@ func (h *Host) Run(ctx context.Context, t testing.TB, call Call) Result {
 	return Result{Stdout: stdout.String(), Stderr: stderr.String(), Exit: command.ProcessState.ExitCode()}
 }
 
-// testProgram is what RunTests executes.
-const testProgram = "package.test.exe"
+// Programs beside the pair that use HNS.
+const (
+	testProgram  = "package.test.exe"
+	trialProgram = "onnode.exe"
+)
 
-// RunTests runs the tests of a package of this module that are for Windows, and
-// returns what they printed.
-func (h *Host) RunTests(ctx context.Context, t testing.TB, pkg string, port int, environment map[string]string) Result {
+// RunTests runs the tests of a package that are for Windows, and returns what
+// they printed.
+func (h *Host) RunTests(ctx context.Context, t testing.TB, pkg string, port int, environment map[string]string, args ...string) Result {
 	t.Helper()
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", h.Path("k/cni/"+testProgram), pkg)
-	build.Dir = root()
-	build.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building the tests of %s: %v\n%s", pkg, err, out)
-	}
+	h.build(ctx, t, testProgram, "test", append([]string{"-c"}, args...), pkg)
 	return h.Run(ctx, t, Call{Plugin: strings.TrimSuffix(testProgram, ".exe"), Args: []string{"-test.v"}, Port: port, Environment: environment})
+}
+
+// RunTrial runs what is meant for real nodes.
+func (h *Host) RunTrial(ctx context.Context, t testing.TB, port int, args ...string) Result {
+	t.Helper()
+	h.build(ctx, t, trialProgram, "build", nil, "./test/windows/onnode")
+	return h.Run(ctx, t, Call{Plugin: strings.TrimSuffix(trialProgram, ".exe"), Args: args, Port: port})
+}
+
+// InstallHostLocal puts the IPAM plugin host-local beside the pair.
+func (h *Host) InstallHostLocal(t testing.TB) {
+	t.Helper()
+	h.build(t.Context(), t, "host-local.exe", "build", nil, "github.com/containernetworking/plugins/plugins/ipam/host-local")
+}
+
+// build makes a program for Windows beside the pair.
+func (h *Host) build(ctx context.Context, t testing.TB, name, verb string, args []string, pkg string) {
+	t.Helper()
+	command := exec.CommandContext(ctx, "go", slices.Concat([]string{verb, "-o", h.Path("k/cni/" + name)}, args, []string{pkg})...)
+	command.Dir = root()
+	command.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0")
+	if out, err := command.CombinedOutput(); err != nil {
+		t.Fatalf("building %s of %s: %v\n%s", name, pkg, err, out)
+	}
 }
