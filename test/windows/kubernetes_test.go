@@ -110,20 +110,6 @@ func (c *cluster) container() container {
 	return pod.Containers[0]
 }
 
-// files puts files below a folder of the node.
-func (n *node) files(folder string, files map[string]string) {
-	n.Helper()
-	path := n.wine.Path(onDrive(folder))
-	if err := os.MkdirAll(path, 0o755); err != nil {
-		n.Fatal(err)
-	}
-	for name, body := range files {
-		if err := os.WriteFile(path+"/"+name, []byte(body), 0o755); err != nil {
-			n.Fatal(err)
-		}
-	}
-}
-
 // runDaemonSet runs the container as kubelet and containerd would: with the
 // image, the ConfigMap and the pod's credentials where it finds its own files.
 func (n *node) runDaemonSet(c *cluster) wine.Result {

@@ -34,6 +34,13 @@ func TestPair(t *testing.T) {
 		{"Verbs", testVerbs},
 		{"Failures", testFailures},
 		{"Foreign configuration", testForeignConfiguration},
+		{"Cost", testCost},
+		{"Start", testStart},
+		{"Processes", testProcesses},
+		{"Flag switched", testFlagSwitched},
+		{"Slow", testSlow},
+		{"Late DEL", testLateDelete},
+		{"Killed", testKilled},
 		{"Install", testInstall},
 		{"On a node", testOnNode},
 		{"Shell", testShell},
@@ -105,15 +112,15 @@ func testFullNode(t *testing.T, machine *wine.Host) {
 	n.conf["nodename_file_optional"] = true
 	delete(n.conf, "pools")
 
-	ordinals := map[int]bool{}
+	ordinals := map[int]int{}
 	for i := range 60 {
 		out := n.add(fmt.Sprintf("web-%d", i))
 		address := netip.MustParsePrefix(out.IPs[0].Address)
-		ordinals[int(address.Addr().As4()[3]-address.Masked().Addr().As4()[3])] = true
+		ordinals[int(address.Addr().As4()[3]-address.Masked().Addr().As4()[3])]++
 	}
 	for ordinal := 3; ordinal <= 62; ordinal++ {
-		if !ordinals[ordinal] {
-			t.Errorf("no pod has ordinal %d", ordinal)
+		if ordinals[ordinal] != 1 {
+			t.Errorf("%d pods have ordinal %d", ordinals[ordinal], ordinal)
 		}
 	}
 	n.refused("web-60", nil, 103, "per host block limit")

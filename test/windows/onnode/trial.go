@@ -50,8 +50,11 @@ type trial struct {
 
 // begin looks at the node and prepares a folder.
 func begin(ctx context.Context, plugins, mode string) (*trial, error) {
-	t := &trial{service: node.Service{}, host: node.Host{}, plugins: plugins, namespaces: map[string]string{}}
+	t := &trial{service: node.Service{}, host: node.Host{}, namespaces: map[string]string{}}
 	var err error
+	if t.plugins, err = filepath.Abs(plugins); err != nil {
+		return nil, err
+	}
 	if t.version, err = t.service.Version(ctx); err != nil {
 		return nil, err
 	}

@@ -185,7 +185,8 @@ func (h *Host) preferDLLs(t testing.TB) {
 }
 
 // startServer starts the prefix's server, which then stays: a program that
-// finds none takes half a second more.
+// finds none takes half a second more. The first program also waits for what
+// Wine starts of its own.
 func (h *Host) startServer(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), bootTime)
@@ -193,6 +194,9 @@ func (h *Host) startServer(t testing.TB) {
 	// Its output is not waited for: the server keeps it open.
 	if err := h.command(ctx, serverBinary, "-p").Run(); err != nil {
 		t.Fatalf("starting Wine's server: %v", err)
+	}
+	if got := h.Run(ctx, t, Call{Plugin: "calico", Args: []string{"-v"}}); got.Exit != 0 {
+		t.Fatalf("calico.exe -v: exit %d\n%s", got.Exit, got.Stderr)
 	}
 }
 

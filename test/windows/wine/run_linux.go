@@ -23,6 +23,8 @@ type Call struct {
 	Stdin       string
 	// Port is where the simulated host listens.
 	Port int
+	// Trace makes Wine tell on standard error which processes are created.
+	Trace bool
 }
 
 // Result is what a plugin printed, and its exit code.
@@ -41,6 +43,9 @@ func (h *Host) Run(ctx context.Context, t testing.TB, call Call) Result {
 	// Paths without a drive are on that of the folder: C:, not this machine's.
 	command.Dir = h.Path("")
 	command.Env = append(command.Env, fmt.Sprintf("HNSSIM_PORT=%d", call.Port), "CNI_PATH="+call.Folder)
+	if call.Trace {
+		command.Env = append(command.Env, "WINEDEBUG=-all,trace+process")
+	}
 	for name, value := range call.Environment {
 		command.Env = append(command.Env, name+"="+value)
 	}
@@ -51,6 +56,17 @@ func (h *Host) Run(ctx context.Context, t testing.TB, call Call) Result {
 		t.Fatalf("starting %s: %v", call.Plugin, err)
 	}
 	return Result{Stdout: stdout.String(), Stderr: stderr.String(), Exit: command.ProcessState.ExitCode()}
+}
+
+// Created are the command lines of the processes that a traced call created.
+func (r Result) Created() []string {
+	var lines []string
+	for line := range strings.Lines(r.Stderr) {
+		if _, of, found := strings.Cut(line, ":process:CreateProcessInternalW app "); found {
+			lines = append(lines, strings.TrimSpace(of))
+		}
+	}
+	return lines
 }
 
 // Programs beside the pair that use HNS.
@@ -78,6 +94,12 @@ func (h *Host) RunTrial(ctx context.Context, t testing.TB, port int, args ...str
 func (h *Host) InstallHostLocal(t testing.TB) {
 	t.Helper()
 	h.build(t.Context(), t, "host-local.exe", "build", nil, "github.com/containernetworking/plugins/plugins/ipam/host-local")
+}
+
+// Build makes an executable of a package or a file beside the pair.
+func (h *Host) Build(t testing.TB, name, source string) {
+	t.Helper()
+	h.build(t.Context(), t, name, "build", []string{"-trimpath", "-ldflags=-s -w"}, source)
 }
 
 // build makes a program for Windows beside the pair.
