@@ -98,9 +98,7 @@ func basePrefix(t testing.TB) string {
 	h := &Host{prefix: half}
 	ctx, cancel := context.WithTimeout(t.Context(), bootTime)
 	defer cancel()
-	boot := h.command(ctx, wineBinary, "wineboot", "-i")
-	boot.Env = append(boot.Env, "WINEDLLOVERRIDES=mscoree=;mshtml=;winemenubuilder.exe=d")
-	if out, err := boot.CombinedOutput(); err != nil {
+	if out, err := h.command(ctx, wineBinary, "wineboot", "-i").CombinedOutput(); err != nil {
 		t.Fatalf("wineboot: %v\n%s", err, out)
 	}
 	h.endServer(t)
@@ -113,7 +111,8 @@ func basePrefix(t testing.TB) string {
 // command is a program of Wine's for this prefix.
 func (h *Host) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, name, args...)
-	command.Env = []string{"WINEPREFIX=" + h.prefix, "WINEDEBUG=-all", "HOME=" + h.prefix, "PATH=" + os.Getenv("PATH")}
+	command.Env = []string{"WINEPREFIX=" + h.prefix, "WINEDEBUG=-all", "HOME=" + h.prefix, "PATH=" + os.Getenv("PATH"),
+		"WINEDLLOVERRIDES=mscoree=;mshtml=;winemenubuilder.exe=d"}
 	command.WaitDelay = 10 * time.Second
 	return command
 }
