@@ -44,6 +44,7 @@ func TestPair(t *testing.T) {
 		{"Install", testInstall},
 		{"On a node", testOnNode},
 		{"Shell", testShell},
+		{"hcn", testHCN},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, machine) })
 	}
@@ -293,7 +294,7 @@ func testShell(t *testing.T, machine *wine.Host) {
 	n := newNode(t, machine, build)
 	var got wine.Result
 	n.engine.Elsewhere(func() {
-		got = n.wine.RunTests(t.Context(), t, "./windows/node", n.server.Port(), map[string]string{"WANT_BUILD": fmt.Sprint(build)})
+		got = n.wine.RunTests(t.Context(), t, wine.Tests{Package: "./windows/node", Port: n.server.Port(), Environment: map[string]string{"WANT_BUILD": fmt.Sprint(build)}})
 	})
 	if got.Exit != 0 {
 		t.Errorf("exit %d\n%s\n%s", got.Exit, got.Stdout, got.Stderr)

@@ -72,22 +72,34 @@ func root() string {
 	return filepath.Join(filepath.Dir(file), "..", "..", "..")
 }
 
-// basePrefix makes the first prefix once; others are copies of it.
-func basePrefix(t testing.TB) string {
+// cache is the folder of what is made once.
+func cache(t testing.TB) string {
 	t.Helper()
-	cache := filepath.Join(root(), ".cache", "wine")
-	if err := os.MkdirAll(cache, 0o755); err != nil {
+	folder := filepath.Join(root(), ".cache", "wine")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	lock, err := os.OpenFile(filepath.Join(cache, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	return folder
+}
+
+// lockCache keeps other runs of tests from making the same.
+func lockCache(t testing.TB) (unlock func()) {
+	t.Helper()
+	lock, err := os.OpenFile(filepath.Join(cache(t), "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer lock.Close()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	base := filepath.Join(cache, "prefix")
+	return func() { lock.Close() }
+}
+
+// basePrefix makes the first prefix once; others are copies of it.
+func basePrefix(t testing.TB) string {
+	t.Helper()
+	defer lockCache(t)()
+	base := filepath.Join(cache(t), "prefix")
 	if _, err := os.Stat(base); err == nil {
 		return base
 	}

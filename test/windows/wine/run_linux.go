@@ -75,12 +75,25 @@ const (
 	trialProgram = "onnode.exe"
 )
 
-// RunTests runs the tests of a package that are for Windows, and returns what
-// they printed.
-func (h *Host) RunTests(ctx context.Context, t testing.TB, pkg string, port int, environment map[string]string, args ...string) Result {
+// Tests are tests for Windows of one package.
+type Tests struct {
+	Package, Tags string
+	// Run selects tests, as that flag of go test; List only names them.
+	Run         string
+	List        bool
+	Port        int
+	Environment map[string]string
+}
+
+// RunTests runs tests and returns what they printed.
+func (h *Host) RunTests(ctx context.Context, t testing.TB, tests Tests) Result {
 	t.Helper()
-	h.build(ctx, t, testProgram, "test", append([]string{"-c"}, args...), pkg)
-	return h.Run(ctx, t, Call{Plugin: strings.TrimSuffix(testProgram, ".exe"), Args: []string{"-test.v"}, Port: port, Environment: environment})
+	h.build(ctx, t, testProgram, "test", []string{"-c", "-tags=" + tests.Tags}, tests.Package)
+	args := []string{"-test.v", "-test.run=" + tests.Run}
+	if tests.List {
+		args = []string{"-test.list=."}
+	}
+	return h.Run(ctx, t, Call{Plugin: strings.TrimSuffix(testProgram, ".exe"), Args: args, Port: tests.Port, Environment: tests.Environment})
 }
 
 // RunTrial runs what is meant for real nodes.
