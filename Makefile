@@ -20,6 +20,9 @@ test: setup build
 # What nodes of a cluster need beside the usual.
 NODE := containerd:containerd runc:runc iptables:iptables nsenter:util-linux
 
+# What runs and builds programs for Windows.
+WINE := /usr/lib/wine/wine64:wine64 x86_64-w64-mingw32-gcc:gcc-mingw-w64-x86-64
+
 # What needs a real Kubernetes API server, and nodes with containerd and kubelet.
 # Kubernetes is built once, which takes minutes.
 test-kubernetes: setup build
@@ -28,6 +31,9 @@ test-kubernetes: setup build
 	@RUN=kubernetes scripts/test -tags kubernetes -timeout=15m ./test/kubernetes/...
 	@RUN=kubernetes-pair scripts/test -tags kubernetes -timeout=15m -run='^TestKubernetes' ./test/pair
 	@RUN=kubernetes-cluster scripts/test -tags kubernetes -timeout=15m ./test/cluster
+	@scripts/setup $(WINE)
+	@GOOS=windows GOARCH=amd64 scripts/build dist/windows-amd64
+	@RUN=kubernetes-windows scripts/test -tags kubernetes,wine -timeout=15m -run='^TestKubernetes' ./test/windows
 
 # A whole cluster, with a Deployment behind a ClusterIP. Not part of CI; what a
 # run printed is in docs/kubernetes-full.txt.
@@ -52,9 +58,9 @@ soak: setup build
 
 # The executables for Windows under Wine, against a simulated HNS.
 test-windows: setup
-	@scripts/setup /usr/lib/wine/wine64:wine64 x86_64-w64-mingw32-gcc:gcc-mingw-w64-x86-64
+	@scripts/setup $(WINE)
 	@GOOS=windows GOARCH=amd64 scripts/build dist/windows-amd64
-	@go test -tags wine -count=1 -timeout=10m ./test/windows/...
+	@RUN=windows scripts/test -tags wine -timeout=15m ./test/windows/...
 
 lint:
 	@scripts/lint
@@ -73,7 +79,7 @@ setup:
 	@scripts/setup
 
 clean:
-	rm -rf bin dist image .cache/test*.json .cache/build.lock
+	rm -rf bin dist image image-windows .cache/test*.json .cache/build.lock
 
 # What takes minutes to make again: the programs of Kubernetes.
 distclean: clean

@@ -119,6 +119,9 @@ func (a *addition) run(ctx context.Context) (dataplane.Link, error) {
 
 // prepareNetwork sees to network, host endpoint and, on L2Bridge, forwarding.
 func (a *addition) prepareNetwork(ctx context.Context) error {
+	// Also if this fails: the next ADD finds a network and no longer knows which
+	// routes there were.
+	defer a.restoreRoutes()
 	created, err := a.ensureNetwork(ctx)
 	if err != nil {
 		return err
@@ -127,7 +130,6 @@ func (a *addition) prepareNetwork(ctx context.Context) error {
 		if err := a.awaitOverlay(ctx, created); err != nil {
 			return err
 		}
-		a.restoreRoutes()
 		a.ensureHostRoute(ctx)
 		return a.ensureHostEndpoint(ctx)
 	}
@@ -137,7 +139,6 @@ func (a *addition) prepareNetwork(ctx context.Context) error {
 	if err := a.awaitL2Bridge(ctx, created); err != nil {
 		return err
 	}
-	a.restoreRoutes()
 	return a.enableForwarding(ctx)
 }
 

@@ -2,6 +2,7 @@ package windows
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"slices"
 	"strings"
@@ -173,9 +174,29 @@ func (a *addition) restoreRoutes() {
 		if slices.ContainsFunc(present, func(p hns.HostRoute) bool { return p.Destination == route.Destination }) {
 			continue
 		}
-		route.Interface = a.at.nic.Index
-		if err := a.Host.AddRoute(route); err != nil {
+		err := a.interfaceFor(&route)
+		if err == nil {
+			err = a.Host.AddRoute(route)
+		}
+		if err != nil {
 			a.log.Warn("a route to the cloud's metadata is lost: add it by hand", "destination", route.Destination, "gateway", route.Gateway, "error", err)
 		}
 	}
+}
+
+// interfaceFor sets the interface of a route: the one with the management
+// address, or that of the gateway's subnet while that is not known.
+func (a *addition) interfaceFor(route *hns.HostRoute) error {
+	if a.at.onHost() {
+		route.Interface = a.at.nic.Index
+		return nil
+	}
+	interfaces, err := a.Host.Interfaces()
+	if err != nil {
+		return err
+	}
+	if route.Interface = nearest(interfaces, route.Gateway).Index; route.Interface == 0 {
+		return errors.New("no interface of the host is in the subnet of its gateway")
+	}
+	return nil
 }

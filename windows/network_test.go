@@ -247,6 +247,43 @@ func TestMetadataRoutes(t *testing.T) {
 			}
 		})
 	})
+	t.Run("Windows/49 restored by an ADD that fails after it made the network", func(t *testing.T) {
+		for name, broken := range map[string]func(*hnssim.Engine){
+			"management address late": func(e *hnssim.Engine) {
+				e.Change(func(p *hnssim.Profile) { p.ManagementDelay = 7 * time.Second })
+			},
+			"network made, answer lost": func(e *hnssim.Engine) {
+				e.Inject(hnssim.Fault{Call: "CreateNetwork", Times: 1, Code: 0x800706BA, After: true})
+			},
+			"no endpoint for the host": func(e *hnssim.Engine) {
+				e.Inject(hnssim.Fault{Call: "CreateEndpoint", Times: 1, Code: 0x80070015})
+			},
+		} {
+			n := newNode(t)
+			before := metadata(n)
+			broken(n.engine)
+			r := n.request("c1", "10.48.5.68/26")
+			if _, err := n.tryAdd(r); err == nil {
+				t.Errorf("%s: ADD succeeds", name)
+			}
+			restored := metadata(n)
+			n.engine.Advance(10 * time.Second)
+			if _, err := n.tryAdd(r); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if after := metadata(n); len(before) != 2 || len(restored) != 2 || !slices.Equal(restored, after) {
+				t.Errorf("%s: routes %v became %v, then %v", name, before, restored, after)
+			}
+		}
+	})
+	t.Run("Windows/49 no interface has the gateway's subnet yet: named", func(t *testing.T) {
+		n := newNode(t)
+		n.engine.Change(func(p *hnssim.Profile) { p.ManagementDelay, p.InterfaceDelay = hnssim.Never, hnssim.Never })
+		if _, err := n.tryAdd(n.request("c1", "10.48.5.68/26")); err == nil {
+			t.Error("ADD succeeds")
+		}
+		n.wantLog("169.254.169.254/32", "169.254.169.253/32", "add it by hand")
+	})
 	t.Run("Windows/49 absent before: not added", func(t *testing.T) {
 		n := newNode(t)
 		n.engine.SetRoutes(nil)

@@ -173,10 +173,31 @@ func TestInstallDocument(t *testing.T) {
 	}
 	d.do("The template", false)
 	d.do("A node without the DaemonSet", true)
+	d.windowsNodes()
 	d.do("Remove", false)
 	d.do("Remove", true)
 	if left := d.onNode("ls /etc/cni/net.d; ls /opt/cni/bin"); strings.Contains(left, "calico") {
 		t.Errorf("left on the node:\n%s", left)
+	}
+}
+
+// windowsNodes installs what runs on Windows nodes.
+func (d *document) windowsNodes() {
+	d.Helper()
+	for _, b := range d.blocks("Windows nodes") {
+		if b.language == "" && !strings.HasPrefix(b.script, "docker buildx build ") {
+			d.Errorf("no test runs %s", b.script)
+		}
+	}
+	d.do("Windows nodes", false)
+	object, err := json.Marshal(cluster.Admin().Do(d, "GET", "/apis/apps/v1/namespaces/kube-system/daemonsets/calico-cni-windows", nil))
+	for _, part := range []string{`"value":"10.97.0.0/16"`, `"value":"10.97.0.10"`, `"image":"registry.example.com/calico-cni-windows:1.0"`} {
+		if err != nil || !strings.Contains(string(object), part) {
+			d.Errorf("%v: the DaemonSet does not hold %s:\n%s", err, part, object)
+		}
+	}
+	if said := d.bash(d.checkout, "cd image-windows/opt/cni/bin && echo *"); said != "calico-ipam.exe calico.exe host-local.exe\n" {
+		d.Errorf("the image holds %s", said)
 	}
 }
 

@@ -412,7 +412,7 @@ func TestInstallerRole(t *testing.T) {
 
 // TestManifests: the server knows every member of what is applied.
 func TestManifests(t *testing.T) {
-	for _, manifest := range append([]string{"deploy/rbac.yaml"}, installerManifests...) {
+	for _, manifest := range append([]string{"deploy/rbac.yaml", "deploy/windows/daemonset.yaml"}, installerManifests...) {
 		if err := cluster.Check(manifest); err != nil {
 			t.Error(err)
 		}

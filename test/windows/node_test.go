@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -28,11 +29,22 @@ type node struct {
 	// conf is the network configuration.
 	conf  map[string]any
 	netns map[string]string
+	// folder is that of the plugins, if it is not C:\k\cni.
+	folder string
+	// trace is set for calls of which the processes that they create are told.
+	trace bool
+	// life ends when the process of a call is to be killed; without one it is
+	// never.
+	life context.Context
 }
 
-// newNode is a fresh simulated host on a machine with Windows.
+// newNode is a fresh simulated host on a machine with Windows, which the plugins
+// have forgotten.
 func newNode(t *testing.T, machine *wine.Host, build int) *node {
 	t.Helper()
+	if err := os.RemoveAll(machine.Path("CalicoWindows")); err != nil {
+		t.Fatal(err)
+	}
 	n := &node{wine: machine, T: t, engine: hnssim.New(), netns: map[string]string{}, conf: map[string]any{
 		"cniVersion": "1.1.0", "name": "Calico", "type": "calico", "mode": "vxlan", "nodename": "win-1",
 		"windows_use_single_network": true, "embedded_file": machine.NewFile(t), "ipam": map[string]any{"type": "calico-ipam"},
@@ -78,9 +90,13 @@ func (n *node) call(verb, container string, members map[string]any) wine.Result 
 	if err != nil {
 		n.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(n.Context(), callTime)
+	life := n.life
+	if life == nil {
+		life = n.Context()
+	}
+	ctx, cancel := context.WithTimeout(life, callTime)
 	defer cancel()
-	return n.wine.Run(ctx, n, wine.Call{Plugin: "calico", Port: n.server.Port(), Stdin: string(stdin), Environment: map[string]string{
+	return n.wine.Run(ctx, n, wine.Call{Plugin: "calico", Folder: n.folder, Trace: n.trace, Port: n.server.Port(), Stdin: string(stdin), Environment: map[string]string{
 		"CNI_COMMAND": verb, "CNI_CONTAINERID": container, "CNI_NETNS": n.sandbox(container), "CNI_IFNAME": "eth0",
 		"CNI_ARGS": "K8S_POD_NAMESPACE=shop;K8S_POD_NAME=" + container,
 	}})
@@ -127,4 +143,18 @@ func (n *node) endpoints() []string {
 	}
 	slices.Sort(names)
 	return names
+}
+
+// files puts files below a folder of the node.
+func (n *node) files(folder string, files map[string]string) {
+	n.Helper()
+	path := n.wine.Path(onDrive(folder))
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		n.Fatal(err)
+	}
+	for name, body := range files {
+		if err := os.WriteFile(path+"/"+name, []byte(body), 0o755); err != nil {
+			n.Fatal(err)
+		}
+	}
 }

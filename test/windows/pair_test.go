@@ -34,7 +34,17 @@ func TestPair(t *testing.T) {
 		{"Verbs", testVerbs},
 		{"Failures", testFailures},
 		{"Foreign configuration", testForeignConfiguration},
+		{"Cost", testCost},
+		{"Start", testStart},
+		{"Processes", testProcesses},
+		{"Flag switched", testFlagSwitched},
+		{"Slow", testSlow},
+		{"Late DEL", testLateDelete},
+		{"Killed", testKilled},
+		{"Install", testInstall},
+		{"On a node", testOnNode},
 		{"Shell", testShell},
+		{"hcn", testHCN},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(t, machine) })
 	}
@@ -103,15 +113,15 @@ func testFullNode(t *testing.T, machine *wine.Host) {
 	n.conf["nodename_file_optional"] = true
 	delete(n.conf, "pools")
 
-	ordinals := map[int]bool{}
+	ordinals := map[int]int{}
 	for i := range 60 {
 		out := n.add(fmt.Sprintf("web-%d", i))
 		address := netip.MustParsePrefix(out.IPs[0].Address)
-		ordinals[int(address.Addr().As4()[3]-address.Masked().Addr().As4()[3])] = true
+		ordinals[int(address.Addr().As4()[3]-address.Masked().Addr().As4()[3])]++
 	}
 	for ordinal := 3; ordinal <= 62; ordinal++ {
-		if !ordinals[ordinal] {
-			t.Errorf("no pod has ordinal %d", ordinal)
+		if ordinals[ordinal] != 1 {
+			t.Errorf("%d pods have ordinal %d", ordinals[ordinal], ordinal)
 		}
 	}
 	n.refused("web-60", nil, 103, "per host block limit")
@@ -284,7 +294,7 @@ func testShell(t *testing.T, machine *wine.Host) {
 	n := newNode(t, machine, build)
 	var got wine.Result
 	n.engine.Elsewhere(func() {
-		got = n.wine.RunTests(t.Context(), t, "./windows/node", n.server.Port(), map[string]string{"WANT_BUILD": fmt.Sprint(build)})
+		got = n.wine.RunTests(t.Context(), t, wine.Tests{Package: "./windows/node", Port: n.server.Port(), Environment: map[string]string{"WANT_BUILD": fmt.Sprint(build)}})
 	})
 	if got.Exit != 0 {
 		t.Errorf("exit %d\n%s\n%s", got.Exit, got.Stdout, got.Stderr)

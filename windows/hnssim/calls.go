@@ -38,8 +38,9 @@ type Fault struct {
 	After bool
 	// Delay passes before the call.
 	Delay time.Duration
-	// During runs before the call, without the engine's own lock.
-	During func()
+	// During runs before the call, Afterwards when it is over; both without the
+	// engine's own lock.
+	During, Afterwards func()
 
 	seen int
 }
@@ -121,16 +122,23 @@ func (e *Engine) finding(format string, args ...any) {
 // call runs one function of HNS with its faults, and logs it. Networks may be
 // changed and endpoints made only under the plugins' lock.
 func (e *Engine) call(ctx context.Context, c Call, do func() error) error {
+	hit, err := e.callOnce(ctx, c, do)
+	if hit != nil && hit.Afterwards != nil {
+		hit.Afterwards()
+	}
+	return err
+}
+
+func (e *Engine) callOnce(ctx context.Context, c Call, do func() error) (*Fault, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	hit := e.strike(c)
 	if err := ctx.Err(); err != nil {
-		return err
+		return hit, err
 	}
-	err := e.carryOut(c, hit, e.locked || isUnderLock(ctx), do)
-	c.Err = err
+	c.Err = e.carryOut(c, hit, e.locked || isUnderLock(ctx), do)
 	e.calls = append(e.calls, c)
-	return err
+	return hit, c.Err
 }
 
 // strike finds the fault of a call and lets it delay the call.

@@ -15,15 +15,16 @@ func TestFaultsAndFindings(t *testing.T) {
 	t.Run("faults count calls", func(t *testing.T) {
 		t.Parallel()
 		e, s := host(t)
-		ran := 0
-		e.Inject(Fault{Call: "CreateNetwork", Skip: 1, Times: 1, Code: 0x80070015, Delay: time.Second, During: func() { ran++ }})
+		ran, ended := 0, Call{}
+		e.Inject(Fault{Call: "CreateNetwork", Skip: 1, Times: 1, Code: 0x80070015, Delay: time.Second,
+			During: func() { ran++ }, Afterwards: func() { ended = e.Calls()[len(e.Calls())-1] }})
 		madeNetwork(t, s, bridge())
 		_, err := s.CreateNetwork(deadline(t), overlay())
 		wantCode(t, err, 0x80070015)
 		_, err = s.CreateNetwork(deadline(t), overlay())
 		wantCode(t, err, hns.NetworkNameInUse)
-		if ran != 1 || e.now() != time.Second {
-			t.Errorf("ran %d times, %v passed", ran, e.now())
+		if ran != 1 || ended.Name != "CreateNetwork" || ended.Err == nil || e.now() != time.Second {
+			t.Errorf("ran %d times, ended with %+v, %v passed", ran, ended, e.now())
 		}
 	})
 	t.Run("a failure after the work", func(t *testing.T) {

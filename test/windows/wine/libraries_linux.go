@@ -1,6 +1,10 @@
 package wine
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"testing"
@@ -11,10 +15,46 @@ const compiler = "x86_64-w64-mingw32-gcc"
 // forwarding are the DLLs that forward to the simulated host.
 func forwarding() []string { return []string{"computenetwork", "vmcompute", "iphlpapi"} }
 
-// libraries makes the DLLs and returns their folder.
+// libraries makes the DLLs, once for all prefixes, and returns their folder.
 func libraries(t testing.TB) string {
 	t.Helper()
-	sources, folder := filepath.Join(root(), "test", "windows", "dll"), t.TempDir()
+	sources := filepath.Join(root(), "test", "windows", "dll")
+	made := filepath.Join(cache(t), "dll-"+digest(t, sources))
+	defer lockCache(t)()
+	if _, err := os.Stat(made); err == nil {
+		return made
+	}
+	folder, err := os.MkdirTemp(filepath.Dir(made), "half-dll-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	compile(t, sources, folder)
+	if err := os.Rename(folder, made); err != nil {
+		t.Fatal(err)
+	}
+	return made
+}
+
+// digest is that of the files of a folder.
+func digest(t testing.TB, folder string) string {
+	t.Helper()
+	files, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.New()
+	for _, file := range files {
+		body, err := os.ReadFile(filepath.Join(folder, file.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(sum, "%s %d\n%s", file.Name(), len(body), body)
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:8])
+}
+
+func compile(t testing.TB, sources, folder string) {
+	t.Helper()
 	for name, with := range map[string][]string{
 		"computenetwork":   {"simulator.c", "-lws2_32", "-lole32"},
 		"vmcompute":        {"simulator.c", "-lws2_32", "-lole32"},
@@ -29,5 +69,4 @@ func libraries(t testing.TB) string {
 			t.Fatalf("building %s.dll: %v\n%s", name, err, out)
 		}
 	}
-	return folder
 }

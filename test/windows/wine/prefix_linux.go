@@ -72,22 +72,34 @@ func root() string {
 	return filepath.Join(filepath.Dir(file), "..", "..", "..")
 }
 
-// basePrefix makes the first prefix once; others are copies of it.
-func basePrefix(t testing.TB) string {
+// cache is the folder of what is made once.
+func cache(t testing.TB) string {
 	t.Helper()
-	cache := filepath.Join(root(), ".cache", "wine")
-	if err := os.MkdirAll(cache, 0o755); err != nil {
+	folder := filepath.Join(root(), ".cache", "wine")
+	if err := os.MkdirAll(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	lock, err := os.OpenFile(filepath.Join(cache, "lock"), os.O_CREATE|os.O_RDWR, 0o644)
+	return folder
+}
+
+// lockCache keeps other runs of tests from making the same.
+func lockCache(t testing.TB) (unlock func()) {
+	t.Helper()
+	lock, err := os.OpenFile(filepath.Join(cache(t), "lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer lock.Close()
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		t.Fatal(err)
 	}
-	base := filepath.Join(cache, "prefix")
+	return func() { lock.Close() }
+}
+
+// basePrefix makes the first prefix once; others are copies of it.
+func basePrefix(t testing.TB) string {
+	t.Helper()
+	defer lockCache(t)()
+	base := filepath.Join(cache(t), "prefix")
 	if _, err := os.Stat(base); err == nil {
 		return base
 	}
@@ -98,9 +110,7 @@ func basePrefix(t testing.TB) string {
 	h := &Host{prefix: half}
 	ctx, cancel := context.WithTimeout(t.Context(), bootTime)
 	defer cancel()
-	boot := h.command(ctx, wineBinary, "wineboot", "-i")
-	boot.Env = append(boot.Env, "WINEDLLOVERRIDES=mscoree=;mshtml=;winemenubuilder.exe=d")
-	if out, err := boot.CombinedOutput(); err != nil {
+	if out, err := h.command(ctx, wineBinary, "wineboot", "-i").CombinedOutput(); err != nil {
 		t.Fatalf("wineboot: %v\n%s", err, out)
 	}
 	h.endServer(t)
@@ -113,7 +123,8 @@ func basePrefix(t testing.TB) string {
 // command is a program of Wine's for this prefix.
 func (h *Host) command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	command := exec.CommandContext(ctx, name, args...)
-	command.Env = []string{"WINEPREFIX=" + h.prefix, "WINEDEBUG=-all", "HOME=" + h.prefix, "PATH=" + os.Getenv("PATH")}
+	command.Env = []string{"WINEPREFIX=" + h.prefix, "WINEDEBUG=-all", "HOME=" + h.prefix, "PATH=" + os.Getenv("PATH"),
+		"WINEDLLOVERRIDES=mscoree=;mshtml=;winemenubuilder.exe=d"}
 	command.WaitDelay = 10 * time.Second
 	return command
 }
@@ -176,7 +187,7 @@ func (h *Host) preferDLLs(t testing.TB) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	for _, program := range []string{"calico.exe", testProgram} {
+	for _, program := range []string{"calico.exe", testProgram, trialProgram} {
 		fmt.Fprintf(file, "\n[Software\\\\Wine\\\\AppDefaults\\\\%s\\\\DllOverrides]\n", program)
 		for _, name := range forwarding() {
 			fmt.Fprintf(file, "%q=\"native\"\n", name)
@@ -185,7 +196,8 @@ func (h *Host) preferDLLs(t testing.TB) {
 }
 
 // startServer starts the prefix's server, which then stays: a program that
-// finds none takes half a second more.
+// finds none takes half a second more. The first program also waits for what
+// Wine starts of its own.
 func (h *Host) startServer(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), bootTime)
@@ -193,6 +205,9 @@ func (h *Host) startServer(t testing.TB) {
 	// Its output is not waited for: the server keeps it open.
 	if err := h.command(ctx, serverBinary, "-p").Run(); err != nil {
 		t.Fatalf("starting Wine's server: %v", err)
+	}
+	if got := h.Run(ctx, t, Call{Plugin: "calico", Args: []string{"-v"}}); got.Exit != 0 {
+		t.Fatalf("calico.exe -v: exit %d\n%s", got.Exit, got.Stderr)
 	}
 }
 
@@ -259,16 +274,5 @@ func copyFile(t testing.TB, from, to string) {
 	}
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// InstallHostLocal puts the IPAM plugin host-local beside the pair.
-func (h *Host) InstallHostLocal(t testing.TB) {
-	t.Helper()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", h.Path("k/cni/host-local.exe"), "github.com/containernetworking/plugins/plugins/ipam/host-local")
-	build.Dir = root()
-	build.Env = append(os.Environ(), "GOOS=windows", "GOARCH=amd64", "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("building host-local.exe: %v\n%s", err, out)
 	}
 }
