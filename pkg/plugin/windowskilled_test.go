@@ -42,20 +42,20 @@ func (w *windowsNode) killedAt(at int, carriedOut bool, run func() error) {
 func (w *windowsNode) wantNothing(at int, carriedOut bool) {
 	w.t.Helper()
 	if left := w.podEndpoints(); len(left) > 0 || len(w.endpoints()) > 0 {
-		w.t.Errorf("killed at call %d (carried out: %t): endpoints %v, records %v are left", at, carriedOut, left, w.endpoints())
+		w.t.Errorf("call %d (carried out: %t): endpoints %v, records %v are left", at, carriedOut, left, w.endpoints())
 	}
 	for address, handle := range w.allocated() {
 		if handle != model.ReserveHandleID {
-			w.t.Errorf("killed at call %d (carried out: %t): %s is still %s's", at, carriedOut, address, handle)
+			w.t.Errorf("call %d (carried out: %t): %s is still %s's", at, carriedOut, address, handle)
 		}
 	}
 	for _, entry := range w.entries(datastore.ListHandles{}) {
 		if key, ok := entry.Key.(model.HandleKey); !ok || key.ID != model.ReserveHandleID {
-			w.t.Errorf("killed at call %d (carried out: %t): handle %v is left", at, carriedOut, entry.Key)
+			w.t.Errorf("call %d (carried out: %t): handle %v is left", at, carriedOut, entry.Key)
 		}
 	}
 	if names := w.networkNames(); len(names) > 1 {
-		w.t.Errorf("killed at call %d (carried out: %t): networks %v", at, carriedOut, names)
+		w.t.Errorf("call %d (carried out: %t): networks %v", at, carriedOut, names)
 	}
 }
 
@@ -126,4 +126,29 @@ func (w *windowsNode) killOnce(verb invocation.Verb, at int, carriedOut bool) {
 		_, err := w.runAdd(call)
 		return err
 	})
+}
+
+// TestWindowsDelFailures makes each call of DEL fail once, before and after its
+// work. DEL says so, unless it is done all the same, and its repetition leaves
+// nothing.
+func TestWindowsDelFailures(t *testing.T) {
+	t.Parallel()
+	w := onWindows(t)
+	w.addPod("web-0")
+	w.engine.ClearLog()
+	w.delPod("web-0")
+	for at := range w.engine.Calls() {
+		for _, after := range []bool{false, true} {
+			w := onWindows(t)
+			w.addPod("web-0")
+			w.engine.Inject(hnssim.Fault{Skip: at, Times: 1, Code: 0x800706BA, After: after})
+			err := w.plugin.Del(deadline(t), w.pod(invocation.Del, "web-0"))
+			w.engine.ClearFaults()
+			if left := w.podEndpoints(); err == nil && len(left) > 0 {
+				t.Errorf("call %d (after its work: %t): DEL succeeds and leaves %v", at, after, left)
+			}
+			w.delPod("web-0")
+			w.wantNothing(at, after)
+		}
+	}
 }

@@ -69,7 +69,8 @@ func (r Result) Created() []string {
 	return lines
 }
 
-// Programs beside the pair that use HNS.
+// Programs beside the pair that use HNS: tests, and what is meant for real
+// nodes.
 const (
 	testProgram  = "package.test.exe"
 	trialProgram = "onnode.exe"
@@ -94,13 +95,6 @@ func (h *Host) RunTests(ctx context.Context, t testing.TB, tests Tests) Result {
 		args = []string{"-test.list=."}
 	}
 	return h.Run(ctx, t, Call{Plugin: strings.TrimSuffix(testProgram, ".exe"), Args: args, Port: tests.Port, Environment: tests.Environment})
-}
-
-// RunTrial runs what is meant for real nodes.
-func (h *Host) RunTrial(ctx context.Context, t testing.TB, port int, args ...string) Result {
-	t.Helper()
-	h.build(ctx, t, trialProgram, "build", nil, "./test/windows/onnode")
-	return h.Run(ctx, t, Call{Plugin: strings.TrimSuffix(trialProgram, ".exe"), Args: args, Port: port})
 }
 
 // InstallHostLocal puts the IPAM plugin host-local beside the pair.
