@@ -20,10 +20,57 @@ const (
 	held = 4
 )
 
-// disturbance goes on beside the lanes until done is closed. While it keeps the
-// datastore away it holds the lock, so that those who are to call again can wait
-// for its end.
-type disturbance func(t *testing.T, h *host, random *rand.Rand, away *sync.RWMutex, done <-chan struct{})
+// disturbance goes on beside the lanes until they are done.
+type disturbance func(t *testing.T, h *host, random *rand.Rand, v *view)
+
+// view is what the lanes and a disturbance know of each other.
+type view struct {
+	// away is held while the datastore is kept away, so that those who are to
+	// call again can wait for the end of that.
+	away sync.RWMutex
+	// succeeded gets a token for a call, unless there are many; done is closed
+	// when the lanes have ended.
+	succeeded, done chan struct{}
+	// times counts the disturbances.
+	times int
+}
+
+func newView() *view {
+	return &view{succeeded: make(chan struct{}, 4*lanes), done: make(chan struct{})}
+}
+
+// success is told by a lane.
+func (v *view) success() {
+	select {
+	case v.succeeded <- struct{}{}:
+	default:
+	}
+}
+
+// calm waits until a drawn number of calls has succeeded: on a slow machine the
+// disturbances are rarer. It reports false when the lanes have ended.
+func (v *view) calm(random *rand.Rand) bool {
+	for len(v.succeeded) > 0 {
+		<-v.succeeded // before the end of the last disturbance
+	}
+	for range lanes + random.IntN(2*lanes) {
+		select {
+		case <-v.succeeded:
+		case <-v.done:
+			return false
+		}
+	}
+	v.times++
+	return true
+}
+
+// last lets a disturbance last for a drawn time.
+func (v *view) last(random *rand.Rand, longest time.Duration) {
+	select {
+	case <-v.done:
+	case <-time.After(time.Duration(random.Int64N(int64(longest)))):
+	}
+}
 
 // TestLeases has containers come and go in parallel, some of the calls killed,
 // and checks that an address belongs to one container at a time: with both
@@ -73,17 +120,16 @@ func drive(t *testing.T, h *host, seed uint64, disturb disturbance) {
 	calls := int(number(t, callsVariable, 60))
 	all := make([]*lane, lanes)
 	var group, beside sync.WaitGroup
-	var away sync.RWMutex
+	v := newView()
 	for i := range all {
-		all[i] = &lane{number: i, host: h, random: rand.New(rand.NewPCG(seed, uint64(i))), disturbed: disturb != nil, away: &away}
+		all[i] = &lane{number: i, host: h, random: rand.New(rand.NewPCG(seed, uint64(i))), disturbed: disturb != nil, view: v}
 		group.Go(func() { all[i].run(t, calls/lanes) })
 	}
-	done := make(chan struct{})
 	if disturb != nil {
-		beside.Go(func() { disturb(t, h, rand.New(rand.NewPCG(seed, lanes)), &away, done) })
+		beside.Go(func() { disturb(t, h, rand.New(rand.NewPCG(seed, lanes)), v) })
 	}
 	group.Wait()
-	close(done)
+	close(v.done)
 	beside.Wait()
 	var history leases
 	killed := 0
@@ -94,8 +140,11 @@ func drive(t *testing.T, h *host, seed uint64, disturb disturbance) {
 	}
 	history.check(t)
 	h.nothingLeft(t)
-	t.Logf("%d leases, %d calls killed", len(history), killed)
-	if len(history) < calls/4 {
+	t.Logf("%s: %d leases, %d calls killed, %d disturbances", t.Name(), len(history), killed, v.times)
+	if disturb != nil && v.times == 0 {
+		t.Error("nothing has disturbed the calls")
+	}
+	if len(history) < lanes {
 		t.Errorf("only %d leases in %d calls", len(history), calls)
 	}
 	if t.Failed() {
@@ -111,7 +160,7 @@ type lane struct {
 	host      *host
 	random    *rand.Rand
 	disturbed bool
-	away      *sync.RWMutex
+	view      *view
 
 	made, killed int
 	containers   []*tenant
@@ -209,8 +258,11 @@ func (l *lane) call(t *testing.T, verb string, c *tenant, killAfter time.Duratio
 	if o.killed {
 		l.killed++
 	}
-	if o.failure.Code == tryAgain {
+	switch {
+	case o.failure.Code == tryAgain:
 		l.wait()
+	case o.failure.Code == 0 && !o.killed:
+		l.view.success()
 	}
 	if err != nil || o.failure.Code != 0 && !(l.disturbed && o.failure.Code == tryAgain) {
 		t.Errorf("%s %s: it %v %v\n%s", verb, c.id, o, err, o.stderr)
@@ -220,8 +272,8 @@ func (l *lane) call(t *testing.T, verb string, c *tenant, killAfter time.Duratio
 
 // wait waits until the datastore is not kept away.
 func (l *lane) wait() {
-	l.away.RLock()
-	defer l.away.RUnlock()
+	l.view.away.RLock()
+	defer l.view.away.RUnlock()
 }
 
 // kill draws the moment of a kill -9 for one call in four.
@@ -232,41 +284,31 @@ func (l *lane) kill() time.Duration {
 	return time.Duration(1+l.random.IntN(int(longestLife/time.Microsecond))) * time.Microsecond
 }
 
-// pause waits for a drawn time and reports false when the lanes have ended.
-func pause(random *rand.Rand, longest time.Duration, done <-chan struct{}) bool {
-	select {
-	case <-done:
-		return false
-	case <-time.After(time.Duration(random.Int64N(int64(longest)))):
-		return true
-	}
-}
-
 // stopAndRestart stops the server's process, or kills it and starts it again on
 // its data.
-func stopAndRestart(t *testing.T, h *host, random *rand.Rand, away *sync.RWMutex, done <-chan struct{}) {
-	for pause(random, time.Second, done) {
-		away.Lock()
+func stopAndRestart(t *testing.T, h *host, random *rand.Rand, v *view) {
+	for v.calm(random) {
+		v.away.Lock()
 		if random.IntN(2) == 0 {
 			h.etcd.Pause(t)
-			pause(random, 300*time.Millisecond, done)
+			v.last(random, 300*time.Millisecond)
 			h.etcd.Resume(t)
 		} else {
 			h.etcd.Stop()
-			pause(random, 100*time.Millisecond, done)
+			v.last(random, 100*time.Millisecond)
 			h.etcd.Restart(t)
 		}
-		away.Unlock()
+		v.away.Unlock()
 	}
 }
 
 // cutOffInTurn cuts one member after the other off, the leader too. The others
 // go on.
-func (m *members) cutOffInTurn(t *testing.T, _ *host, random *rand.Rand, _ *sync.RWMutex, done <-chan struct{}) {
-	for pause(random, time.Second, done) {
+func (m *members) cutOffInTurn(t *testing.T, _ *host, random *rand.Rand, v *view) {
+	for v.calm(random) {
 		member := random.IntN(memberCount)
 		m.cutOff(t, member)
-		pause(random, time.Second, done)
+		v.last(random, time.Second)
 		m.bringBack(t, member)
 	}
 }
