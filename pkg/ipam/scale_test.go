@@ -39,10 +39,10 @@ func TestScale(t *testing.T) {
 			t.Fatalf("environment variable %s: %v", nodesVariable, err)
 		}
 	}
-	s := newScale(t, nodes)
 	if testing.Short() {
 		nodes = min(nodes, 10)
 	}
+	s := newScale(t, nodes)
 	begin := time.Now()
 	const stages = 4
 	for stage := range stages {
