@@ -4,6 +4,7 @@ import (
 	"os"
 	"strconv"
 	"testing"
+	"time"
 
 	"calico-cni/pkg/datastore/memory"
 )
@@ -16,8 +17,11 @@ var kinds = map[string]memory.Options{"transactional": {}, "sequential": {NonTra
 
 // twoHosts is the affinity state machine: two hosts, one mortal process each,
 // two blocks of two addresses. With strict affinity the blocks are reclaimed,
-// without it they are borrowed from.
-func twoHosts(options memory.Options, strict bool) *automaton {
+// without it they are borrowed from. At the start there is no block or, owning,
+// each host has one: an empty one to be reclaimed, a half full one to be
+// borrowed from.
+func twoHosts(options memory.Options, strict, owning bool) *automaton {
+	hosts := []string{hostA, hostB}
 	m := &automaton{
 		options: options, mortal: true, races: 2,
 		prepare: func(c *cluster) {
@@ -25,9 +29,20 @@ func twoHosts(options memory.Options, strict bool) *automaton {
 			if strict {
 				c.config(strictConfig)
 			}
+			for _, host := range hosts {
+				if owning {
+					c.give(host, "one-"+host, 1)
+				}
+				if owning && strict {
+					if _, err := takeFrom(host, "one-"+host).run(c.ctx(), c.store, c.ipam); err != nil {
+						c.Fatal(err)
+					}
+				}
+			}
+			c.clock.advance(time.Hour)
 		},
 	}
-	for i, host := range []string{"worker-a", "worker-b"} {
+	for i, host := range hosts {
 		m.does(i, addTo(host, "one-"+host, 1), takeFrom(host, "one-"+host), addTo(host, "two-"+host, 2), takeFrom(host, "two-"+host), leave(host))
 	}
 	return m
@@ -43,15 +58,30 @@ func (m *automaton) does(process int, operations ...operation) {
 func TestAutomaton(t *testing.T) {
 	t.Parallel()
 	for kind, options := range kinds {
-		for affinity, strict := range map[string]bool{"strict": true, "borrowing": false} {
-			t.Run(kind+"/"+affinity, func(t *testing.T) {
+		for _, c := range []struct {
+			name           string
+			strict, owning bool
+			reaches        []event
+		}{
+			{"strict, from nothing", true, false, []event{claimed, used, died}},
+			{"strict, from an empty block each", true, true, []event{used, released, reclaimedBlock, died}},
+			{"borrowing, from nothing", false, false, []event{claimed, used, died}},
+			{"borrowing, from a half full block each", false, true, []event{used, released, borrowed, died}},
+		} {
+			t.Run(kind+"/"+c.name, func(t *testing.T) {
 				t.Parallel()
-				m := twoHosts(options, strict)
+				m := twoHosts(options, c.strict, c.owning)
 				m.begun = operations(t, options.NonTransactional)
 				if found := m.explore(newCluster(t, options)); found != nil {
 					t.Error(found)
 				}
-				t.Logf("up to %d operations: %d states, %d transitions, %d contents of the datastore", m.begun, m.states, m.transitions, len(m.recoverable))
+				t.Logf("%s: up to %d operations: %d states, %d transitions, %d contents of the datastore; %v",
+					t.Name(), m.begun, m.states, m.transitions, len(m.recoverable), m.reached)
+				for _, event := range c.reaches {
+					if m.reached[event] == 0 && !testing.Short() {
+						t.Errorf("no block is ever %s", event)
+					}
+				}
 			})
 		}
 	}

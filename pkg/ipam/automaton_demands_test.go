@@ -204,6 +204,7 @@ func (m *automaton) broken(before, after *state, p process, o operation) string 
 	for key := range changed(before.objects, after.objects) {
 		block := after.objects.block(key)
 		was := before.objects.block(key)
+		m.note(o, was, block)
 		switch {
 		case m.checks(poolsOnly) && block != nil && was == nil && !before.objects.pool:
 			return fmt.Sprintf("%s: %s", poolsOnly, key)
@@ -217,6 +218,36 @@ func (m *automaton) broken(before, after *state, p process, o operation) string 
 		}
 	}
 	return ""
+}
+
+// event is what the affinity state machine is made of.
+type event string
+
+const (
+	claimed        event = "claimed"
+	used           event = "used"
+	borrowed       event = "borrowed from"
+	released       event = "released"
+	reclaimedBlock event = "reclaimed"
+	died           event = "left by a dead process"
+)
+
+// note counts what a write does to a block.
+func (m *automaton) note(o operation, was, is *model.Block) {
+	owner := model.AffinityHost + ":" + o.host
+	switch {
+	case was == nil && is == nil:
+	case o.kind == releasing:
+		m.reached[released]++
+	case o.kind == adding && was == nil:
+		m.reached[claimed]++
+	case o.kind == adding && is == nil:
+		m.reached[reclaimedBlock]++
+	case o.kind == adding && is.Affinity == owner:
+		m.reached[used]++
+	case o.kind == adding:
+		m.reached[borrowed]++
+	}
 }
 
 // abandons reports whether a claim is gone whose owner still has the block.

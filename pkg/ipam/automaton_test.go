@@ -39,6 +39,7 @@ type automaton struct {
 
 	clock       *clock
 	recoverable map[digest]bool
+	reached     map[event]int
 	states      int
 	transitions int
 }
@@ -55,7 +56,7 @@ func (f *fault) Error() string {
 
 // explore visits every state, nearest first, and returns the first fault.
 func (m *automaton) explore(c *cluster) *fault {
-	m.clock, m.recoverable = c.clock, map[digest]bool{}
+	m.clock, m.recoverable, m.reached = c.clock, map[digest]bool{}, map[event]int{}
 	m.prepare(c)
 	first := &state{store: c.store, objects: look(c.store), containers: m.standings(c.store), happened: map[int]bool{}}
 	for range 1 + slices.Max(m.who) {
@@ -186,6 +187,7 @@ func (m *automaton) begin(s *state, i, at int) *state {
 }
 
 func (m *automaton) die(s *state, i int) *state {
+	m.reached[died]++
 	return s.with(i, process{operation: idle}, fmt.Sprintf("process %d is killed", i))
 }
 
