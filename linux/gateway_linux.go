@@ -53,9 +53,10 @@ func (c *connecting) setHostMAC(ctx context.Context) error {
 
 // The loop of linux data plane 7.2. The kernel reports the carrier of a link up
 // to a second late, if it thinks that the report is not urgent, and only then
-// makes the address; so that long is waited after each time the link was set up.
+// makes the address; on a busy host both wait for the lock of all links. So
+// longer than that is waited after each time the link was set up.
 const (
-	gatewayLimit    = 1100 * time.Millisecond
+	gatewayLimit    = 4 * time.Second
 	gatewayPause    = 50 * time.Millisecond
 	gatewayRenewals = 10
 )
