@@ -101,8 +101,8 @@ func TestAddWithoutIPv6OnTheHost(t *testing.T) {
 		start := time.Now()
 		_, err := n.add(request(pod, "c1", dualStack))
 		wantCode(t, err, cnierr.NetlinkRefused, hostName, "is IPv6 disabled on the host?")
-		if took := time.Since(start); took < 500*time.Millisecond || took > 3*time.Second {
-			t.Errorf("failed after %v, want about a second", took)
+		if took := time.Since(start); took < time.Second {
+			t.Errorf("failed after %v: the kernel may take a second to report the carrier", took)
 		}
 		wantList(t, "interfaces left", append(n.names(), pod.names()...))
 	})

@@ -56,7 +56,7 @@ func (c *connecting) setHostMAC(ctx context.Context) error {
 // makes the address; on a busy host both wait for the lock of all links. So
 // longer than that is waited after each time the link was set up.
 const (
-	gatewayLimit    = 4 * time.Second
+	gatewayLimit    = 3 * time.Second
 	gatewayPause    = 50 * time.Millisecond
 	gatewayRenewals = 10
 )
