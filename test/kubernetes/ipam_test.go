@@ -202,25 +202,45 @@ func (e *env) race(b, c datastore.Store, each int) {
 // TestRemainsInTheWay: another writer began to delete the block, affinity and
 // handle that an ADD is about to make.
 func TestRemainsInTheWay(t *testing.T) {
-	groups(t, func(t *testing.T, e *env) {
-		e.ready("10.77.0.0/16")
-		affinity := affinityKey("worker-b", "10.77.194.0/26")
-		free, unallocated := make([]any, 64), make([]int, 64)
-		for i := range unallocated {
-			unallocated[i] = i
-		}
-		e.plant("ipamblocks", "IPAMBlock", map[string]any{"name": "10-77-194-0-26"}, map[string]any{
-			"cidr": "10.77.194.0/26", "affinity": "host:worker-c", "allocations": free, "unallocated": unallocated,
-			"attributes": []any{}, "strictAffinity": false, "deleted": true,
+	t.Run("IPAM/21 what is flagged as deleted is removed", func(t *testing.T) { groups(t, remainsInTheWay) })
+}
+
+func remainsInTheWay(t *testing.T, e *env) {
+	e.ready("10.77.0.0/16")
+	affinity := affinityKey("worker-b", "10.77.194.0/26")
+	free, unallocated := make([]any, 64), make([]int, 64)
+	for i := range unallocated {
+		unallocated[i] = i
+	}
+	e.plant("ipamblocks", "IPAMBlock", map[string]any{"name": "10-77-194-0-26"}, map[string]any{
+		"cidr": "10.77.194.0/26", "affinity": "host:worker-c", "allocations": free, "unallocated": unallocated,
+		"attributes": []any{}, "strictAffinity": false, "deleted": true,
+	})
+	e.plant("blockaffinities", "BlockAffinity", map[string]any{"name": affinity.ObjectName(), "labels": affinity.Labels()},
+		map[string]any{"state": "pendingDeletion", "node": "worker-b", "type": "host", "cidr": "10.77.194.0/26", "deleted": e.flag(true)})
+	e.plant("ipamhandles", "IPAMHandle", map[string]any{"name": "k8s-pod-network.one"},
+		map[string]any{"handleID": "k8s-pod-network.one", "block": map[string]any{}, "deleted": true})
+	if address := e.assign(e.open(), "worker-b", "one", 1)[0]; address.String() != "10.77.194.0/26" {
+		t.Errorf("the address is %s", address)
+	}
+	e.consistent(1)
+}
+
+// TestUpperCaseHandle: names of objects are lower case, container ids need not be.
+func TestUpperCaseHandle(t *testing.T) {
+	t.Run("IPAM/52 handle with upper case", func(t *testing.T) {
+		groups(t, func(t *testing.T, e *env) {
+			e.ready("10.77.0.0/16")
+			store := e.open()
+			e.assign(store, "worker-b", "ONE", 1)
+			spec := e.object(e.path("ipamhandles", "k8s-pod-network.one"))["spec"].(map[string]any)
+			if spec["handleID"] != "k8s-pod-network.ONE" {
+				t.Errorf("the handle's id is %v", spec["handleID"])
+			}
+			e.consistent(1)
+			e.release(store, "ONE")
+			e.consistent(0)
 		})
-		e.plant("blockaffinities", "BlockAffinity", map[string]any{"name": affinity.ObjectName(), "labels": affinity.Labels()},
-			map[string]any{"state": "pendingDeletion", "node": "worker-b", "type": "host", "cidr": "10.77.194.0/26", "deleted": e.flag(true)})
-		e.plant("ipamhandles", "IPAMHandle", map[string]any{"name": "k8s-pod-network.one"},
-			map[string]any{"handleID": "k8s-pod-network.one", "block": map[string]any{}, "deleted": true})
-		if address := e.assign(e.open(), "worker-b", "one", 1)[0]; address.String() != "10.77.194.0/26" {
-			t.Errorf("the address is %s", address)
-		}
-		e.consistent(1)
 	})
 }
 
