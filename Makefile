@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DELETE_ON_ERROR:
 # What setup installs, the other steps need.
 .NOTPARALLEL:
-.PHONY: build demo test test-kubernetes test-kubernetes-full test-podman test-windows bench soak lint dist rows clean distclean setup
+.PHONY: build demo test test-kubernetes test-kubernetes-full test-podman test-windows bench bench-kubernetes soak lint dist rows clean distclean setup
 
 build:
 	@scripts/build bin
@@ -50,6 +50,11 @@ test-podman: setup build
 # What the plugins cost as whole processes, beside what nothing could be faster than.
 bench: setup build
 	@go run ./test/bench
+
+# The same on a real API server, near and 10 ms away.
+bench-kubernetes: setup build
+	@scripts/kubernetes-binaries kube-apiserver >/dev/null
+	@go run ./test/bench -engines kubernetes,kubernetes+10ms
 
 # The fault tests in their long form. SEED=n repeats what a run has done.
 MINUTES := 20

@@ -6,18 +6,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 )
 
 // ErrHeld means that another process kept the lock for the whole wait.
 var ErrHeld = errors.New("held by another process")
-
-// Neither flock nor LockFileEx can be awaited together with a context, so the
-// lock is tried again after a pause that grows from the first to the second.
-const (
-	firstPause = time.Millisecond
-	lastPause  = 20 * time.Millisecond
-)
 
 // Lock is a lock that is held. The zero value is not.
 type Lock struct{ file *os.File }
@@ -32,27 +24,37 @@ func Acquire(ctx context.Context, path string) (*Lock, error) {
 	if err != nil {
 		return nil, fmt.Errorf("opening the lock file: %w", err)
 	}
-	if err := await(ctx, file); err != nil {
+	taken, err := try(file)
+	if err == nil && !taken {
+		return await(ctx, file)
+	}
+	if err != nil {
 		file.Close()
 		return nil, fmt.Errorf("locking %s: %w", path, err)
 	}
 	return &Lock{file: file}, nil
 }
 
-func await(ctx context.Context, file *os.File) error {
-	pause := time.NewTimer(0)
-	defer pause.Stop()
-	for next := firstPause; ; next = min(2*next, lastPause) {
-		taken, err := try(file)
-		if err != nil || taken {
-			return err
+// await has a thread wait in the kernel, which wakes it the moment the lock is
+// free; tried again and again, the lock would lie idle in between. No context
+// ends such a wait: if ctx is over first, the thread stays, and gives back at
+// once what it gets.
+func await(ctx context.Context, file *os.File) (*Lock, error) {
+	waited := make(chan error, 1)
+	go func() { waited <- wait(file) }()
+	select {
+	case err := <-waited:
+		if err != nil {
+			file.Close()
+			return nil, fmt.Errorf("locking %s: %w", file.Name(), err)
 		}
-		pause.Reset(next)
-		select {
-		case <-ctx.Done():
-			return ErrHeld
-		case <-pause.C:
-		}
+		return &Lock{file: file}, nil
+	case <-ctx.Done():
+		go func() {
+			<-waited
+			file.Close()
+		}()
+		return nil, fmt.Errorf("locking %s: %w", file.Name(), ErrHeld)
 	}
 }
 

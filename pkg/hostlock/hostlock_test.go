@@ -47,6 +47,13 @@ func TestWaitEndsWithContext(t *testing.T) {
 	if _, err := Acquire(ctx, path); !errors.Is(err, ErrHeld) {
 		t.Errorf("err = %v, want ErrHeld", err)
 	}
+	// Whoever gave up does not keep the lock when it comes to it after all.
+	lock.Release()
+	next, err := Acquire(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Release()
 }
 
 func TestUnusablePath(t *testing.T) {

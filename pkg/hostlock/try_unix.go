@@ -10,9 +10,19 @@ import (
 )
 
 func try(file *os.File) (taken bool, err error) {
-	err = unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
+	err = flock(file, unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+func wait(file *os.File) error { return flock(file, unix.LOCK_EX) }
+
+func flock(file *os.File, how int) error {
+	for {
+		if err := unix.Flock(int(file.Fd()), how); !errors.Is(err, unix.EINTR) {
+			return err
+		}
+	}
 }

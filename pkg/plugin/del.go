@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"errors"
+	"time"
 
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/connect"
@@ -20,6 +21,9 @@ type deletion struct {
 	ipamStore datastore.Store
 	// recordKept: the record stays because the pod's first interface does.
 	recordKept bool
+	// left is what remains of the verb's time, which waiting for the IPAM lock
+	// does not take from ("where we go beyond the reference" 3).
+	left time.Duration
 }
 
 // Del removes what belongs to this container and interface, and nothing else
@@ -37,13 +41,10 @@ func (p *Plugin) Del(ctx context.Context, call *invocation.Call) (err error) {
 	if err := s.findIPAM(); err != nil {
 		return err
 	}
-	d := &deletion{serving: s, ipamCall: *call}
+	d := &deletion{serving: s, ipamCall: *call, left: s.Conf.Timeout()}
 	if d.ipamCall.Stdin, err = s.ipamDocument(); err != nil {
 		return err
 	}
-	s.lockIPAM(ctx)
-	ctx, cancel := context.WithTimeout(ctx, s.Conf.Timeout())
-	defer cancel()
 	if err := d.run(ctx); err != nil {
 		return connect.Explain(err)
 	}
@@ -52,12 +53,7 @@ func (p *Plugin) Del(ctx context.Context, call *invocation.Call) (err error) {
 }
 
 func (d *deletion) run(ctx context.Context) error {
-	if err := d.Connect(ctx); err != nil {
-		return err
-	}
-	var err error
-	d.view, d.ipamStore, err = d.look(ctx, d.ipam.queries(&d.ipamCall))
-	if err != nil {
+	if err := d.spend(ctx, d.find); err != nil {
 		return err
 	}
 	if d.ofOtherInterface(d.view.record) {
@@ -70,17 +66,44 @@ func (d *deletion) run(ctx context.Context) error {
 	return d.other(ctx)
 }
 
+// spend has do use what remains of the verb's time.
+func (d *deletion) spend(ctx context.Context, do func(context.Context) error) error {
+	start := time.Now()
+	defer func() { d.left -= time.Since(start) }()
+	ctx, cancel := context.WithTimeout(ctx, d.left)
+	defer cancel()
+	return do(ctx)
+}
+
+// find reads what the verb decides on, except for blocks: those are shared by
+// the pods of a host, and are read under the lock.
+func (d *deletion) find(ctx context.Context) error {
+	if err := d.Connect(ctx); err != nil {
+		return err
+	}
+	var err error
+	d.view, d.ipamStore, err = d.look(ctx, d.ipam.queries(&d.ipamCall))
+	return err
+}
+
 // kubernetes deletes in the order endpoint, interface, addresses: an address
 // stays allocated as long as anything uses it.
 func (d *deletion) kubernetes(ctx context.Context) error {
-	if err := d.deleteRecord(ctx); err != nil {
+	var interfaceErr error
+	err := d.spend(ctx, func(ctx context.Context) error {
+		if err := d.deleteRecord(ctx); err != nil {
+			return err
+		}
+		interfaceErr = d.deleteInterface(ctx)
+		return nil
+	})
+	if err != nil {
 		return err
 	}
-	interfaceErr := d.deleteInterface(ctx)
 	if interfaceErr != nil && cnierr.CodeOf(interfaceErr) != cnierr.OwnNamespace {
 		return interfaceErr
 	}
-	if err := d.release(ctx); err != nil {
+	if err := d.releaseUnderLock(ctx); err != nil {
 		return err
 	}
 	return interfaceErr
@@ -89,14 +112,21 @@ func (d *deletion) kubernetes(ctx context.Context) error {
 // other deletes in the order addresses, endpoint, interface, and reports the
 // first failure when all is done.
 func (d *deletion) other(ctx context.Context) error {
-	releaseErr := d.release(ctx)
-	if err := d.deleteRecord(ctx); err != nil {
-		return errors.Join(releaseErr, err)
-	}
-	if err := d.deleteInterface(ctx); err != nil {
-		return errors.Join(releaseErr, err)
-	}
-	return releaseErr
+	releaseErr := d.releaseUnderLock(ctx)
+	return errors.Join(releaseErr, d.spend(ctx, func(ctx context.Context) error {
+		if err := d.deleteRecord(ctx); err != nil {
+			return err
+		}
+		return d.deleteInterface(ctx)
+	}))
+}
+
+// releaseUnderLock holds the lock for nothing but the addresses: while the
+// kernel removes a link, which mostly waits, other pods of the host go on.
+func (d *deletion) releaseUnderLock(ctx context.Context) error {
+	d.lockIPAM(ctx)
+	defer d.Unlock()
+	return d.spend(ctx, d.release)
 }
 
 func (d *deletion) deleteInterface(ctx context.Context) error {

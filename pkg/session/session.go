@@ -37,8 +37,11 @@ type Environment struct {
 	// Getenv reads the process's environment.
 	Getenv func(string) string
 	// Open connects to the datastore.
-	Open   connect.Opener
-	Stderr io.Writer
+	Open connect.Opener
+	// TakeLock waits for the lock of a file until the context ends. It is for
+	// tests, on whose clock no lock can be awaited; nil is hostlock.Acquire.
+	TakeLock func(ctx context.Context, path string) (*hostlock.Lock, error)
+	Stderr   io.Writer
 	// GOOS is the operating system whose rules hold, as in runtime.GOOS.
 	GOOS string
 	// Now is the clock.
@@ -209,7 +212,11 @@ func (s *Session) Lock(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	lock, err := hostlock.Acquire(ctx, s.Conf.IPAMLockFile)
+	take := s.TakeLock
+	if take == nil {
+		take = hostlock.Acquire
+	}
+	lock, err := take(ctx, s.Conf.IPAMLockFile)
 	if errors.Is(err, hostlock.ErrHeld) {
 		return cnierr.New(cnierr.LockNotObtained, "taking the IPAM lock: %w; look for a process that was stopped while it held it", err)
 	}

@@ -10,15 +10,8 @@ import (
 	"time"
 
 	"calico-cni/pkg/datastore"
-	etcdstore "calico-cni/pkg/datastore/etcd"
 	"calico-cni/pkg/model"
 	"calico-cni/test/bench/runner/job"
-)
-
-// The engines.
-const (
-	etcd     = "etcd"
-	embedded = "embedded"
 )
 
 const (
@@ -26,57 +19,102 @@ const (
 	node    = "node-1"
 	// The pool has 65,536 blocks: with the most that the benchmark adds it is
 	// far from half used.
-	pool = "10.64.0.0/10"
-	// Both engines have pods on the one host.
-	embeddedPool = "10.128.0.0/10"
-	blockBits    = 26
-	// batch is how many objects a transaction may write (design 3).
-	batch = 100
+	pool      = "10.64.0.0/10"
+	blockBits = 26
+	// batch is how many blocks are filled in at once, each with its affinity: a
+	// transaction of etcd has room for 128 operations.
+	batch = 50
+	// patience is how long a step of the preparation may take.
+	patience = 5 * time.Minute
 )
 
-// fill makes the objects of a cluster with one node.
-func (s *stage) fill() error {
+// engine is a datastore that the plugins are measured on.
+type engine interface {
+	name() string
+	// configure names the datastore in a network's configuration.
+	configure(document map[string]any)
+	// traffic is what the server has done since it started: the calls that it
+	// answered, and the bytes that it moved; -1: there is no server.
+	traffic() (calls, bytes int, err error)
+	// shared is what other nodes use too; nil: nobody does.
+	shared() *cluster
+	// arguments are the CNI_ARGS of a pod, which is made and removed.
+	arguments(p pod) string
+	makePod(p pod, node string) error
+	removePod(p pod) error
+}
+
+// cluster is the data of many nodes in one datastore.
+type cluster struct {
+	open func(context.Context) (datastore.Store, error)
+	// nodes makes Node objects.
+	nodes func(names ...string) error
+	// blocks is how many blocks of other nodes there are.
+	blocks int
+}
+
+// clusterObjects are the objects of a cluster beside its nodes.
+func clusterObjects() datastore.Step {
 	ready := true
 	information := &model.ClusterInformation{
 		Metadata: model.Metadata{Name: model.ClusterInformationName}, GUID: "1234", Ready: &ready,
 	}
 	addresses := &model.IPPool{Metadata: model.Metadata{Name: "pool"}, RawCIDR: pool}
 	addresses.ApplyDefaults()
-	return s.put(datastore.Step{
+	return datastore.Step{
 		datastore.Put(model.ResourceKey{Kind: model.KindClusterInformation, Name: model.ClusterInformationName}, information, datastore.Absent),
 		datastore.Put(model.ResourceKey{Kind: model.KindIPPool, Name: "pool"}, addresses, datastore.Absent),
-	}, nodesNamed(node))
-}
-
-func nodesNamed(names ...string) datastore.Step {
-	var step datastore.Step
-	for _, name := range names {
-		step = append(step, datastore.Put(model.ResourceKey{Kind: model.KindNode, Name: name},
-			&model.Node{Metadata: model.Metadata{Name: name}}, datastore.Absent))
 	}
-	return step
 }
 
-// crowd adds half-full blocks of other nodes, from one number to another.
-func (s *stage) crowd(from, to int) error {
-	var step datastore.Step
-	for i := from; i < to; i++ {
-		step = append(step, othersBlock(i)...)
-		if len(step) >= batch || i == to-1 {
-			if err := s.put(step); err != nil {
-				return err
-			}
-			step = nil
+// crowd adds half-full blocks of other nodes until there are so many. Blocks
+// that the benchmark's own nodes have claimed are left to them.
+func (c *cluster) crowd(blocks int) error {
+	for ; c.blocks < blocks; c.blocks += batch {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		err := c.fill(ctx, c.blocks, min(blocks, c.blocks+batch))
+		cancel()
+		if err != nil {
+			return fmt.Errorf("filling the datastore: %w", err)
 		}
 	}
 	return nil
 }
 
+// fill adds the blocks from one number to another.
+func (c *cluster) fill(ctx context.Context, from, to int) error {
+	store, err := c.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	queries := make([]datastore.Query, to-from)
+	for i := range queries {
+		queries[i] = datastore.Get{Key: model.BlockKey{CIDR: othersCIDR(from + i)}}
+	}
+	present, err := store.Read(ctx, queries...)
+	if err != nil {
+		return err
+	}
+	var step datastore.Step
+	for i := range queries {
+		if len(present[i].Entries) == 0 {
+			step = append(step, othersBlock(from+i)...)
+		}
+	}
+	_, err = store.Write(ctx, step)
+	return err
+}
+
+func othersCIDR(i int) netip.Prefix {
+	at := i << (32 - blockBits)
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(64 + at>>16), byte(at >> 8), byte(at)}), blockBits)
+}
+
 func othersBlock(i int) datastore.Step {
 	host := fmt.Sprintf("other-%d", i)
+	cidr := othersCIDR(i)
 	size := 1 << (32 - blockBits)
-	at := i * size
-	cidr := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(64 + at>>16), byte(at >> 8), byte(at)}), blockBits)
 	block := model.NewBlock(cidr, "host:"+host, time.Now(), nil)
 	for j := range size / 2 {
 		block.Allocate(1, model.Attribute{
@@ -94,22 +132,22 @@ func othersBlock(i int) datastore.Step {
 	}
 }
 
-func (s *stage) put(steps ...datastore.Step) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+func (c *cluster) put(steps ...datastore.Step) error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	store, err := etcdstore.Open(ctx, etcdstore.Options{Endpoints: []string{s.server.Endpoint}})
+	store, err := c.open(ctx)
 	if err != nil {
 		return err
 	}
 	defer store.Close()
 	if _, err := store.Write(ctx, steps...); err != nil {
-		return fmt.Errorf("filling etcd: %w", err)
+		return fmt.Errorf("filling the datastore: %w", err)
 	}
 	return nil
 }
 
 // configuration is the network's, of one node.
-func (s *stage) configuration(engine, node string) ([]byte, error) {
+func configuration(e engine, node string) ([]byte, error) {
 	document := map[string]any{
 		"cniVersion": "1.1.0", "name": network, "type": "calico",
 		"nodename": node, "nodename_file_optional": true,
@@ -117,27 +155,25 @@ func (s *stage) configuration(engine, node string) ([]byte, error) {
 		"ipam_lock_file": "/run/" + node + "/ipam.lock",
 		"ipam":           map[string]any{"type": "calico-ipam"},
 	}
-	if engine == etcd {
-		document["etcd_endpoints"] = s.server.Endpoint
-	} else {
-		document["pools"] = []any{map[string]any{"cidr": embeddedPool}}
-	}
+	e.configure(document)
 	return json.Marshal(document)
 }
 
 // call is one execution of a plugin by a runtime.
 type call struct {
-	plugin, verb, engine, node string
-	pod                        pod
+	plugin, verb string
+	engine       engine
+	node         string
+	pod          pod
 }
 
 func (s *stage) command(c call) (job.Command, error) {
-	document, err := s.configuration(c.engine, c.node)
+	document, err := configuration(c.engine, c.node)
 	return job.Command{
 		Path: s.plugins + "/" + c.plugin,
 		Environment: []string{
 			"CNI_COMMAND=" + c.verb, "CNI_PATH=" + s.plugins, "CNI_CONTAINERID=" + c.pod.name,
-			"CNI_IFNAME=eth0", "CNI_NETNS=" + c.pod.path(),
+			"CNI_IFNAME=eth0", "CNI_NETNS=" + c.pod.path(), "CNI_ARGS=" + c.engine.arguments(c.pod),
 		},
 		Stdin: document,
 	}, err

@@ -10,11 +10,11 @@ import (
 // manyAtOnce measures ADDs of one node that start together.
 func manyAtOnce(s *stage) ([]row, error) {
 	var rows []row
-	for _, engine := range s.engines {
+	for _, e := range s.engines {
 		for _, many := range []int{1, 8, 32} {
-			r := row{verb: fmt.Sprintf("%d ADDs at once", many), engine: engine, floor: s.empty}
+			r := row{verb: fmt.Sprintf("%d ADDs at once", many), engine: e.name(), floor: s.empty}
 			for range s.crowds {
-				taken, err := s.atOnce(engine, slices.Repeat([]string{node}, many))
+				taken, err := s.atOnce(e, slices.Repeat([]string{node}, many))
 				if err != nil {
 					return nil, err
 				}
@@ -32,23 +32,23 @@ const newcomers = 32
 // newNodes measures how the first ADD of a node depends on what other nodes
 // have: it must not.
 func newNodes(s *stage) ([]row, error) {
-	if !slices.Contains(s.engines, etcd) || s.crowds == 0 {
+	if s.crowds == 0 {
 		return nil, nil
 	}
 	var rows []row
-	made, present := 0, 0
-	measure := func(verb string, many int) error {
-		r := row{verb: verb, engine: etcd, floor: s.empty}
+	made := 0
+	measure := func(e engine, verb string, many int) error {
+		r := row{verb: verb, engine: e.name(), floor: s.empty}
 		for range s.crowds {
 			names := make([]string, many)
 			for i := range names {
 				made++
 				names[i] = fmt.Sprintf("new-%d", made)
 			}
-			if err := s.put(nodesNamed(names...)); err != nil {
+			if err := e.shared().nodes(names...); err != nil {
 				return err
 			}
-			taken, err := s.atOnce(etcd, names)
+			taken, err := s.atOnce(e, names)
 			if err != nil {
 				return err
 			}
@@ -57,33 +57,41 @@ func newNodes(s *stage) ([]row, error) {
 		rows = append(rows, r)
 		return nil
 	}
+	shared := slices.DeleteFunc(slices.Clone(s.engines), func(e engine) bool { return e.shared() == nil })
 	for _, blocks := range []int{0, 1000, 5000} {
-		if err := s.crowd(present, blocks); err != nil {
-			return nil, err
+		for _, e := range shared {
+			if err := e.shared().crowd(blocks); err != nil {
+				return nil, err
+			}
+			if err := measure(e, fmt.Sprintf("ADD, new node, %d blocks", blocks), 1); err != nil {
+				return nil, err
+			}
 		}
-		present = blocks
-		if err := measure(fmt.Sprintf("ADD, new node, %d blocks", blocks), 1); err != nil {
+	}
+	for _, e := range shared {
+		if err := measure(e, fmt.Sprintf("%d new nodes, %d blocks", newcomers, e.shared().blocks), newcomers); err != nil {
 			return nil, err
 		}
 	}
-	return rows, measure(fmt.Sprintf("%d new nodes, %d blocks", newcomers, present), newcomers)
+	return rows, nil
 }
 
 // atOnce starts an ADD for each node given, and deletes the pods again.
-func (s *stage) atOnce(engine string, nodes []string) (sample, error) {
-	pods, err := s.newPods(len(nodes))
-	if err != nil {
-		return sample{}, err
-	}
-	calls := make([]call, len(pods))
-	for i, p := range pods {
-		calls[i] = call{plugin: "calico", verb: "ADD", engine: engine, node: nodes[i], pod: p}
+func (s *stage) atOnce(e engine, nodes []string) (sample, error) {
+	pods := make([]pod, len(nodes))
+	calls := make([]call, len(nodes))
+	for i, node := range nodes {
+		var err error
+		if pods[i], err = s.newPod(e, node); err != nil {
+			return sample{}, err
+		}
+		calls[i] = call{plugin: "calico", verb: "ADD", engine: e, node: node, pod: pods[i]}
 	}
 	adds, err := s.commands(calls...)
 	if err != nil {
 		return sample{}, err
 	}
-	taken, err := s.counting(engine, adds...)
+	taken, err := s.counting(e, adds...)
 	if err != nil {
 		return sample{}, err
 	}
@@ -97,5 +105,5 @@ func (s *stage) atOnce(engine string, nodes []string) (sample, error) {
 	if _, err := s.execute(dels...); err != nil {
 		return sample{}, err
 	}
-	return taken, removePods(pods...)
+	return taken, removePods(e, pods...)
 }

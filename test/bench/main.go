@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+
+	"calico-cni/test/kubetest"
 )
 
 // inside is the first argument of the process that has the namespaces.
@@ -48,7 +50,7 @@ func parse(arguments []string) (options, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.StringVar(&o.plugins, "plugins", "bin", "folder of calico and calico-ipam")
 	flags.StringVar(&o.tools, "tools", "", "folder of the built floors and the runner; empty: build them")
-	flags.StringVar(&engines, "engines", "etcd,embedded", "datastores to measure")
+	flags.StringVar(&engines, "engines", etcd+","+embedded, "datastores to measure: these, "+kubernetes+" and "+distant)
 	flags.IntVar(&o.runs, "n", 40, "runs of each verb")
 	flags.IntVar(&o.crowds, "crowds", 5, "repetitions where many start at once; 0 leaves those out")
 	if err := flags.Parse(arguments); err != nil {
@@ -56,8 +58,8 @@ func parse(arguments []string) (options, error) {
 	}
 	o.engines = strings.Split(engines, ",")
 	for _, engine := range o.engines {
-		if !slices.Contains([]string{etcd, embedded}, engine) {
-			return o, fmt.Errorf("-engines: %q is neither %s nor %s", engine, etcd, embedded)
+		if all := []string{etcd, embedded, kubernetes, distant}; !slices.Contains(all, engine) {
+			return o, fmt.Errorf("-engines: %q is none of %s", engine, strings.Join(all, ", "))
 		}
 	}
 	if o.runs < 1 || o.crowds < 0 {
@@ -82,6 +84,11 @@ func outside(o options) error {
 	if err := build(tools); err != nil {
 		return err
 	}
+	if slices.Contains(o.engines, kubernetes) || slices.Contains(o.engines, distant) {
+		if _, err := kubetest.Binary("kube-apiserver"); err != nil {
+			return err
+		}
+	}
 	again := exec.Command("/proc/self/exe", append([]string{inside, "-tools", tools}, os.Args[1:]...)...)
 	again.Stdin, again.Stdout, again.Stderr = os.Stdin, os.Stdout, os.Stderr
 	again.SysProcAttr = &syscall.SysProcAttr{
@@ -100,7 +107,7 @@ func build(folder string) error {
 	}
 	for _, arguments := range [][]string{
 		{"build", "-trimpath", "-ldflags=-s -w", "-tags=grpcnotrace", "-o", folder + "/",
-			"./test/bench/runner", "./test/bench/floor/empty", "./test/bench/floor/rpc", "./test/bench/floor/veth"},
+			"./test/bench/runner", "./test/bench/floor/empty", "./test/bench/floor/rpc", "./test/bench/floor/request", "./test/bench/floor/veth"},
 		{"tool", "-n", "go.etcd.io/etcd/server/v3"},
 	} {
 		command := exec.Command("go", arguments...)

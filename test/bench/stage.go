@@ -18,13 +18,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"calico-cni/test/bench/runner/job"
-	"calico-cni/test/etcdtest"
 )
 
 // stage is the host that the benchmark plays, with the servers it needs.
 type stage struct {
 	options
-	server *etcdtest.Server
+	engines []engine
+	// stops end the servers.
+	stops  []func()
 	runner *exec.Cmd
 	ask    *gob.Encoder
 	answer *gob.Decoder
@@ -47,19 +48,55 @@ func newStage(o options) (*stage, error) {
 	if err := s.startRunner(); err != nil {
 		return nil, fmt.Errorf("starting the runner: %w", err)
 	}
-	folder := "/run/etcd"
-	if err := os.Mkdir(folder, 0o700); err != nil {
+	if err := s.startEngines(); err != nil {
+		s.close()
 		return nil, err
 	}
-	var err error
-	if s.server, err = etcdtest.Launch(folder); err != nil {
-		return nil, err
+	return s, nil
+}
+
+// startEngines starts the datastores that were asked for, in that order.
+func (s *stage) startEngines() error {
+	var near, far *apiServer
+	for _, name := range s.options.engines {
+		switch name {
+		case embedded:
+			s.engines = append(s.engines, embeddedFile{})
+		case etcd:
+			e, err := startEtcd()
+			if e != nil {
+				s.stops = append(s.stops, e.server.Stop)
+				s.engines = append(s.engines, e)
+			}
+			if err != nil {
+				return err
+			}
+		default:
+			if near == nil {
+				var stop func()
+				var err error
+				near, far, stop, err = startKubernetes()
+				if stop != nil {
+					s.stops = append(s.stops, stop)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			way := near
+			if name == distant {
+				way = far
+			}
+			s.engines = append(s.engines, way)
+		}
 	}
-	return s, s.fill()
+	return nil
 }
 
 func (s *stage) close() {
-	s.server.Stop()
+	for _, stop := range s.stops {
+		stop()
+	}
 	_ = s.runner.Process.Kill() // its namespaces end with this process anyway
 }
 
@@ -144,37 +181,36 @@ type pod struct{ name string }
 
 func (p pod) path() string { return "/run/netns/" + p.name }
 
-func (s *stage) newPod() (pod, error) {
+func (s *stage) newPod(e engine, node string) (pod, error) {
 	s.pods++
 	p := pod{name: fmt.Sprintf("pod%d", s.pods)}
+	if err := p.makeNamespace(); err != nil {
+		return p, fmt.Errorf("making a pod: %w", err)
+	}
+	return p, e.makePod(p, node)
+}
+
+func (p pod) makeNamespace() error {
 	host, err := netns.Get()
 	if err != nil {
-		return p, err
+		return err
 	}
 	defer host.Close()
 	made, err := netns.NewNamed(p.name)
 	if err != nil {
-		return p, fmt.Errorf("making a pod: %w", err)
+		return err
 	}
 	made.Close()
-	return p, netns.Set(host)
+	return netns.Set(host)
 }
 
-func (s *stage) newPods(n int) ([]pod, error) {
-	pods := make([]pod, n)
-	for i := range pods {
-		var err error
-		if pods[i], err = s.newPod(); err != nil {
-			return nil, err
-		}
-	}
-	return pods, nil
-}
-
-func removePods(pods ...pod) error {
+func removePods(e engine, pods ...pod) error {
 	for _, p := range pods {
 		if err := netns.DeleteNamed(p.name); err != nil {
 			return fmt.Errorf("removing a pod: %w", err)
+		}
+		if err := e.removePod(p); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -184,6 +220,6 @@ func removePods(pods ...pod) error {
 func (s *stage) describe() string {
 	var kernel unix.Utsname
 	_ = unix.Uname(&kernel) // the release stays empty
-	return fmt.Sprintf("%d processors, Linux %s, %s; etcd on loopback without fsync, the embedded file in memory",
+	return fmt.Sprintf("%d processors, Linux %s, %s; servers on loopback without fsync, the embedded file in memory",
 		runtime.NumCPU(), unix.ByteSliceToString(kernel.Release[:]), runtime.Version())
 }

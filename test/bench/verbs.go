@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"calico-cni/test/bench/runner/job"
+	"calico-cni/test/kubetest"
 )
 
 // warmUps are runs that are not counted.
@@ -15,14 +16,12 @@ const warmUps = 3
 // verbs measures single processes. All kinds take turns, so that what else the
 // machine does falls on all of them alike.
 func verbs(s *stage) ([]row, error) {
-	for _, engine := range s.engines {
-		if err := s.resident(engine); err != nil {
+	rounds := []func(*book) error{s.startUps, s.links}
+	for _, e := range s.engines {
+		if err := s.resident(e); err != nil {
 			return nil, err
 		}
-	}
-	rounds := []func(*book) error{s.startUps, s.links}
-	for _, engine := range s.engines {
-		rounds = append(rounds, s.pair(engine), s.ipam(engine))
+		rounds = append(rounds, s.pair(e), s.ipam(e))
 	}
 	var counted book
 	for i := range warmUps + s.runs {
@@ -47,12 +46,12 @@ func verbs(s *stage) ([]row, error) {
 }
 
 // resident adds a pod that stays: the node's block is never emptied.
-func (s *stage) resident(engine string) error {
-	p, err := s.newPod()
+func (s *stage) resident(e engine) error {
+	p, err := s.newPod(e, node)
 	if err != nil {
 		return err
 	}
-	add, err := s.command(call{plugin: "calico", verb: "ADD", engine: engine, node: node, pod: p})
+	add, err := s.command(call{plugin: "calico", verb: "ADD", engine: e, node: node, pod: p})
 	if err != nil {
 		return err
 	}
@@ -80,107 +79,110 @@ func (b *book) forget() {
 	}
 }
 
-// startUps is the floor of all, a request to etcd alone, and our start.
+// startUps is the floor of all, a request to each server alone, and our start.
 func (s *stage) startUps(b *book) error {
-	for _, c := range []struct {
+	type start struct {
 		what, engine string
 		command      job.Command
-	}{
-		{"floor: empty program", "", job.Command{Path: filepath.Join(s.tools, "empty")}},
-		{"floor: one RPC", etcd, job.Command{Path: filepath.Join(s.tools, "rpc"), Arguments: []string{s.server.Endpoint}}},
-		{"calico -v", "", job.Command{Path: filepath.Join(s.plugins, "calico"), Arguments: []string{"-v"}}},
-		{"calico-ipam -v", "", job.Command{Path: filepath.Join(s.plugins, "calico-ipam"), Arguments: []string{"-v"}}},
-	} {
-		taken, err := s.one("", c.command)
+	}
+	tool := func(name string, arguments ...string) job.Command {
+		return job.Command{Path: filepath.Join(s.tools, name), Arguments: arguments}
+	}
+	starts := []start{{"floor: empty program", "", tool("empty")}}
+	for _, e := range s.engines {
+		switch e := e.(type) {
+		case *etcdServer:
+			starts = append(starts, start{"floor: one RPC", etcd, tool("rpc", e.server.Endpoint)})
+		case *apiServer:
+			starts = append(starts, start{"floor: one request", e.title, tool("request", e.url, e.authority, kubetest.AdminToken)})
+		}
+	}
+	for _, name := range []string{"calico", "calico-ipam"} {
+		starts = append(starts, start{name + " -v", "", job.Command{Path: filepath.Join(s.plugins, name), Arguments: []string{"-v"}}})
+	}
+	for _, one := range starts {
+		outcome, err := s.execute(one.command)
 		if err != nil {
 			return err
 		}
-		b.add(c.what, c.engine, taken)
+		b.add(one.what, one.engine, uncounted(outcome))
 	}
 	return nil
 }
 
 // links is what the kernel takes for a pod's links alone.
 func (s *stage) links(b *book) error {
-	p, err := s.newPod()
+	bare := embeddedFile{} // nothing asks for a datastore
+	p, err := s.newPod(bare, node)
 	if err != nil {
 		return err
 	}
 	for _, what := range []string{"add", "del"} {
-		taken, err := s.one("", job.Command{Path: filepath.Join(s.tools, "veth"), Arguments: []string{what, p.path()}})
+		outcome, err := s.execute(job.Command{Path: filepath.Join(s.tools, "veth"), Arguments: []string{what, p.path()}})
 		if err != nil {
 			return err
 		}
-		b.add("floor: veth "+what, "", taken)
+		b.add("floor: veth "+what, "", uncounted(outcome))
 	}
-	return removePods(p)
+	return removePods(bare, p)
 }
 
 // pair is ADD and DEL of a pod by both plugins.
-func (s *stage) pair(engine string) func(*book) error {
-	return func(b *book) error { return s.life(b, engine, "calico", "") }
+func (s *stage) pair(e engine) func(*book) error {
+	return func(b *book) error { return s.life(b, e, "calico", "") }
 }
 
 // ipam is the same of the IPAM plugin alone.
-func (s *stage) ipam(engine string) func(*book) error {
-	return func(b *book) error { return s.life(b, engine, "calico-ipam", "calico-ipam ") }
+func (s *stage) ipam(e engine) func(*book) error {
+	return func(b *book) error { return s.life(b, e, "calico-ipam", "calico-ipam ") }
 }
 
-func (s *stage) life(b *book, engine, plugin, prefix string) error {
-	p, err := s.newPod()
+func (s *stage) life(b *book, e engine, plugin, prefix string) error {
+	p, err := s.newPod(e, node)
 	if err != nil {
 		return err
 	}
 	for _, verb := range []string{"ADD", "DEL"} {
-		command, err := s.command(call{plugin: plugin, verb: verb, engine: engine, node: node, pod: p})
+		command, err := s.command(call{plugin: plugin, verb: verb, engine: e, node: node, pod: p})
 		if err != nil {
 			return err
 		}
-		taken, err := s.one(engine, command)
+		taken, err := s.counting(e, command)
 		if err != nil {
-			return err
+			return fmt.Errorf("measuring: %w", err)
 		}
-		b.add(prefix+verb, engine, taken)
+		b.add(prefix+verb, e.name(), taken)
 	}
-	return removePods(p)
+	return removePods(e, p)
 }
 
-// one runs a command by itself.
-func (s *stage) one(engine string, command job.Command) (sample, error) {
-	taken, err := s.counting(engine, command)
+// counting runs commands at once, and asks the engine's server what it did.
+func (s *stage) counting(e engine, commands ...job.Command) (sample, error) {
+	calls, bytes, err := e.traffic()
 	if err != nil {
-		return sample{}, fmt.Errorf("measuring: %w", err)
-	}
-	return taken, nil
-}
-
-// counting runs commands at once: the sample has the time until the last had
-// ended, what all of them used, and the most memory that one did.
-func (s *stage) counting(engine string, commands ...job.Command) (sample, error) {
-	taken := sample{calls: -1, bytes: -1}
-	before, err := s.server.Traffic()
-	if err != nil {
-		return taken, err
+		return sample{}, err
 	}
 	outcome, err := s.execute(commands...)
 	if err != nil {
-		return taken, err
+		return sample{}, err
 	}
-	taken.wall = outcome.Wall
+	taken := uncounted(outcome)
+	if calls < 0 {
+		return taken, nil
+	}
+	taken.calls, taken.bytes, err = e.traffic()
+	taken.calls -= calls
+	taken.bytes -= bytes
+	return taken, err
+}
+
+// uncounted has the time until the last had ended, what all used, and the most
+// memory that one did.
+func uncounted(outcome job.Outcome) sample {
+	taken := sample{wall: outcome.Wall, calls: -1, bytes: -1}
 	for _, run := range outcome.Runs {
 		taken.cpu += run.CPU
 		taken.rss = max(taken.rss, run.PeakRSS)
 	}
-	if engine != etcd {
-		return taken, nil
-	}
-	after, err := s.server.Traffic()
-	if err != nil {
-		return taken, err
-	}
-	taken.calls, taken.bytes = 0, after.Bytes-before.Bytes
-	for method, count := range after.Calls {
-		taken.calls += count - before.Calls[method]
-	}
-	return taken, nil
+	return taken
 }

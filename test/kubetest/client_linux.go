@@ -137,10 +137,14 @@ func Kubeconfig(t testing.TB, server, caFile, token string) string {
 // WriteKubeconfig writes a kubeconfig with a token.
 func WriteKubeconfig(t testing.TB, path, server, caFile, token string) {
 	t.Helper()
-	text := kubeconfigText(server, "certificate-authority", caFile, token)
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	if err := SaveKubeconfig(path, server, caFile, token); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// SaveKubeconfig is WriteKubeconfig for those that have no test.
+func SaveKubeconfig(path, server, caFile, token string) error {
+	return os.WriteFile(path, []byte(kubeconfigText(server, "certificate-authority", caFile, token)), 0o600)
 }
 
 func kubeconfigText(server, authorityKey, authority, token string) string {

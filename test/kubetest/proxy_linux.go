@@ -46,18 +46,37 @@ type Proxy struct {
 	mu        sync.Mutex
 	hook      Hook
 	exchanges []Exchange
+
+	close func()
 }
 
 // NewProxy starts a proxy before the cluster's server until the test ends.
 func (c *Cluster) NewProxy(t testing.TB) *Proxy {
 	t.Helper()
-	target, err := url.Parse(c.URL)
+	p, err := c.LaunchProxy(filepath.Join(t.TempDir(), "proxy.crt"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{CAFile: filepath.Join(t.TempDir(), "proxy.crt")}
+	t.Cleanup(p.Close)
+	return p
+}
+
+// LaunchProxy starts a proxy before the cluster's server until Close, and
+// writes what its certificate is verified by to a file.
+func (c *Cluster) LaunchProxy(caFile string) (*Proxy, error) {
+	target, err := url.Parse(c.URL)
+	if err != nil {
+		return nil, err
+	}
+	authority, err := os.ReadFile(c.CAFile)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	roots.AppendCertsFromPEM(authority)
+	p := &Proxy{CAFile: caFile}
 	forward := httputil.NewSingleHostReverseProxy(target)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: c.roots(t)}, ForceAttemptHTTP2: true}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}, ForceAttemptHTTP2: true}
 	forward.Transport = transport
 	forward.ErrorHandler = func(_ http.ResponseWriter, r *http.Request, _ error) { Cut(r) }
 	server := httptest.NewUnstartedServer(p.handler(forward))
@@ -67,29 +86,22 @@ func (c *Cluster) NewProxy(t testing.TB) *Proxy {
 		return context.WithValue(ctx, connectionOf{}, conn)
 	}
 	server.StartTLS()
-	t.Cleanup(func() {
+	p.URL = server.URL
+	p.close = func() {
 		server.CloseClientConnections()
 		server.Close()
 		transport.CloseIdleConnections()
-	})
-	p.URL = server.URL
+	}
 	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	if err := os.WriteFile(p.CAFile, certificate, 0o600); err != nil {
-		t.Fatal(err)
+		p.close()
+		return nil, err
 	}
-	return p
+	return p, nil
 }
 
-func (c *Cluster) roots(t testing.TB) *x509.CertPool {
-	t.Helper()
-	authority, err := os.ReadFile(c.CAFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(authority)
-	return roots
-}
+// Close ends a proxy that LaunchProxy started.
+func (p *Proxy) Close() { p.close() }
 
 // connectionOf is the context key of a request's connection.
 type connectionOf struct{}
