@@ -69,7 +69,7 @@ type ListBlocks struct {
 	// TextPrefix narrows the list to blocks whose CIDR's text, with "-" for
 	// "/", begins so. Empty: all.
 	TextPrefix string
-	// KeysOnly leaves Entry.Value nil.
+	// KeysOnly leaves Entry.Value nil, and may leave Entry.Revision empty.
 	KeysOnly bool
 	// Limit cuts the answer, 0 does not. A cut answer has More set.
 	Limit int

@@ -38,7 +38,9 @@ type facts struct {
 	handles    map[string]object[model.Handle]
 	census     *census
 	answered   map[datastore.Query]datastore.Answer
-	walks      map[model.Family]*walk
+	// outdated answers may lack what this host has claimed since.
+	outdated map[datastore.Query]bool
+	walks    map[model.Family]*walk
 	// obtained are addresses that this verb has already written; surplus is
 	// what it has counted in the handle beyond them.
 	obtained     map[netip.Prefix][]netip.Addr
@@ -57,6 +59,7 @@ func newFacts(now time.Time, host string) *facts {
 		handles:      map[string]object[model.Handle]{},
 		census:       newCensus(),
 		answered:     map[datastore.Query]datastore.Answer{},
+		outdated:     map[datastore.Query]bool{},
 		walks:        map[model.Family]*walk{},
 		obtained:     map[netip.Prefix][]netip.Addr{},
 		surplus:      map[netip.Prefix]int{},
@@ -138,6 +141,7 @@ func (f *facts) forgetAffinities(q datastore.ListAffinities) {
 		}
 	}
 	f.answered[q] = datastore.Answer{}
+	delete(f.outdated, q)
 }
 
 // learnEntry records one object that exists.

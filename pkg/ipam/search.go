@@ -66,6 +66,9 @@ func (s *search) run() error {
 		return err
 	}
 	s.useOwn()
+	if own := ownAffinities(s.facts.host, s.family); s.remaining() > 0 && !s.waiting() && s.facts.outdated[own] {
+		s.needs = append(s.needs, own)
+	}
 	for s.remaining() > 0 && !s.waiting() {
 		if s.draft.full() {
 			s.more = true

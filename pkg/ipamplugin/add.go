@@ -34,6 +34,9 @@ func (p *Plugin) Add(ctx context.Context, call *invocation.Call) (err error) {
 	if err := s.Connect(openCtx); err != nil {
 		return err
 	}
+	if err := s.readEarly(openCtx); err != nil {
+		return connect.Explain(err)
+	}
 	s.writeNote()
 	var addresses assigned
 	err = s.underLock(ctx, func(ctx context.Context) (err error) {
@@ -59,8 +62,9 @@ type assigned struct {
 }
 
 // AddQueries is what Add reads first, so that the network plugin can read it
-// together with what it needs itself. It is empty if the call cannot be
-// served; Add then says why.
+// together with what it needs itself. It is empty if the call cannot be served;
+// Add then says why. It is empty too if the lock is not held yet and the call
+// is for an address that may depend on who held it.
 func (p *Plugin) AddQueries(call *invocation.Call) []datastore.Query {
 	s, err := p.begin(call)
 	if err != nil {
@@ -70,10 +74,32 @@ func (p *Plugin) AddQueries(call *invocation.Call) []datastore.Query {
 	if err != nil {
 		return nil
 	}
+	_, wanted, _ := s.Args.Address() // which addQueries has read
+	if s.early() && (wanted || s.mayRunMachine()) {
+		return nil
+	}
 	if s.mayRunMachine() {
 		return append(queries, s.podQuery(), datastore.Get{Key: model.IPAMConfigKey{}})
 	}
 	return queries
+}
+
+// readEarly uses the time that another process of this host holds the lock for
+// the first batch. In one process the network plugin has seen to that.
+func (s *serving) readEarly(ctx context.Context) error {
+	if s.plugin.Shared != nil || !s.LockAtOnce() || s.LabelsPending() || s.mayRunMachine() {
+		return nil
+	}
+	if _, wanted, err := s.Args.Address(); err != nil || wanted {
+		return err
+	}
+	queries, err := s.addQueries()
+	if err != nil {
+		return err
+	}
+	_, s.Store, err = datastore.Prefetch(ctx, s.Store, nil, queries)
+	s.ahead = err == nil
+	return err
 }
 
 // addQueries is what ADD reads first for a pod like any other.
@@ -186,6 +212,7 @@ func (s *serving) request() (ipam.Request, error) {
 	request := ipam.Request{
 		Host: s.ID.Node, HandleID: s.handleID(), Attributes: s.attributes(), Use: model.UseWorkload,
 		RequireStrictAffinity: s.needsStrictAffinity(), OncePerFamily: s.machine != nil,
+		Early: s.early(),
 	}
 	request.Count4, request.Count6 = count(s.families(), model.IPv4), count(s.families(), model.IPv6)
 	if request.Count4+request.Count6 == 0 {

@@ -27,6 +27,8 @@ type Shared struct {
 	// Locked is true while the network plugin holds the host's IPAM lock, or
 	// goes on without it. The verb's deadline then runs already.
 	Locked bool
+	// Early is true if Store's answers are from before the lock was held.
+	Early bool
 }
 
 // DefaultNotesDirectory is where attachment notes are on an operating system.
@@ -43,6 +45,8 @@ type serving struct {
 	plugin *Plugin
 	// machine is the virtual machine that the pod runs, if ADD found one.
 	machine *kubevirt.Machine
+	// ahead is true if readEarly has read.
+	ahead bool
 }
 
 // begin reads the configuration and identifies the workload. The datastore is
@@ -69,6 +73,12 @@ func (p *Plugin) begin(call *invocation.Call) (*serving, error) {
 // locked reports whether the network plugin has seen to the lock.
 func (s *serving) locked() bool { return s.plugin.Shared != nil && s.plugin.Shared.Locked }
 
+// early reports whether what was read first may lack what other processes of
+// this host did before the lock was held.
+func (s *serving) early() bool {
+	return s.ahead || s.plugin.Shared != nil && s.plugin.Shared.Early
+}
+
 // underLock runs do under the host's IPAM lock with the verb's deadline, which
 // begins when the lock is held. The network plugin's deadline runs already: it
 // may be that of undoing, which the verb's must not shorten.
@@ -76,7 +86,9 @@ func (s *serving) underLock(ctx context.Context, do func(context.Context) error)
 	if s.locked() {
 		return do(ctx)
 	}
-	s.TryLock(ctx)
+	if !s.Locked() {
+		s.TryLock(ctx)
+	}
 	defer s.Unlock()
 	if s.plugin.Shared != nil {
 		return do(ctx)

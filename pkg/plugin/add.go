@@ -29,6 +29,8 @@ type addition struct {
 	// ipamCall is the call with the document that the IPAM plugin gets.
 	ipamCall invocation.Call
 	view     view
+	// ipamStore holds what the IPAM plugin reads first.
+	ipamStore datastore.Store
 	// pod is what policy takes from Kubernetes, nil if it takes nothing, and
 	// wishes are what its annotations ask for.
 	pod    *model.Pod
@@ -63,9 +65,6 @@ func (p *Plugin) Add(ctx context.Context, call *invocation.Call) (err error) {
 	if err := a.prepare(ctx); err != nil {
 		return err
 	}
-	s.lockIPAM(ctx)
-	ctx, cancel := context.WithTimeout(ctx, s.Conf.Timeout())
-	defer cancel()
 	if err := invocation.Guarded(s.Stderr, func() error { return a.serve(ctx) }); err != nil {
 		a.undo(ctx)
 		return connect.Explain(err)
@@ -73,8 +72,28 @@ func (p *Plugin) Add(ctx context.Context, call *invocation.Call) (err error) {
 	return nil
 }
 
-// serve is everything that is undone if it fails or panics.
+// serve is everything that is undone if it fails or panics. An ADD that has to
+// wait for the IPAM lock reads its batch meanwhile: the API server answers lists
+// at its leisure while objects change, and who holds the lock makes all others
+// wait.
 func (a *addition) serve(ctx context.Context) error {
+	busy := a.ipam.inProcess() && a.LockAtOnce()
+	if err := a.spend(ctx, a.Connect); err != nil {
+		return err
+	}
+	a.early = busy && !a.LabelsPending()
+	if !a.early {
+		a.lockIPAM(ctx)
+	}
+	if err := a.spend(ctx, a.find); err != nil {
+		return err
+	}
+	a.lockIPAM(ctx)
+	return a.spend(ctx, a.finish)
+}
+
+// finish carries out what is decided on what find has read, and tells it.
+func (a *addition) finish(ctx context.Context) error {
 	result, err := a.run(ctx)
 	if err != nil {
 		return err
@@ -134,19 +153,19 @@ func (a *addition) prepare(ctx context.Context) error {
 	return a.awaitGates(ctx)
 }
 
+// find reads the batch.
+func (a *addition) find(ctx context.Context) error {
+	if err := a.labelAffinities(ctx); err != nil {
+		return err
+	}
+	var err error
+	a.ipamStore, err = a.look(ctx, a.ipam.queries(&a.ipamCall))
+	return err
+}
+
 // run carries out the plan. Whatever it made or took before an error is
 // remembered for undo.
 func (a *addition) run(ctx context.Context) (*types100.Result, error) {
-	if err := a.Connect(ctx); err != nil {
-		return nil, err
-	}
-	if err := a.labelAffinities(ctx); err != nil {
-		return nil, err
-	}
-	store, err := a.look(ctx, a.ipam.queries(&a.ipamCall))
-	if err != nil {
-		return nil, err
-	}
 	if err := a.onlyInterface(); err != nil {
 		return nil, err
 	}
@@ -159,7 +178,7 @@ func (a *addition) run(ctx context.Context) (*types100.Result, error) {
 			return result, err
 		}
 	}
-	assigned, err := a.takeAddresses(ctx, store)
+	assigned, err := a.takeAddresses(ctx, a.ipamStore)
 	if err != nil {
 		return nil, err
 	}

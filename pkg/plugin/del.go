@@ -3,7 +3,6 @@ package plugin
 import (
 	"context"
 	"errors"
-	"time"
 
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/connect"
@@ -21,9 +20,6 @@ type deletion struct {
 	ipamStore datastore.Store
 	// recordKept: the record stays because the pod's first interface does.
 	recordKept bool
-	// left is what remains of the verb's time, which waiting for the IPAM lock
-	// does not take from ("where we go beyond the reference" 3).
-	left time.Duration
 }
 
 // Del removes what belongs to this container and interface, and nothing else
@@ -41,7 +37,7 @@ func (p *Plugin) Del(ctx context.Context, call *invocation.Call) (err error) {
 	if err := s.findIPAM(); err != nil {
 		return err
 	}
-	d := &deletion{serving: s, ipamCall: *call, left: s.Conf.Timeout()}
+	d := &deletion{serving: s, ipamCall: *call}
 	if d.ipamCall.Stdin, err = s.ipamDocument(); err != nil {
 		return err
 	}
@@ -64,15 +60,6 @@ func (d *deletion) run(ctx context.Context) error {
 		return d.kubernetes(ctx)
 	}
 	return d.other(ctx)
-}
-
-// spend has do use what remains of the verb's time.
-func (d *deletion) spend(ctx context.Context, do func(context.Context) error) error {
-	start := time.Now()
-	defer func() { d.left -= time.Since(start) }()
-	ctx, cancel := context.WithTimeout(ctx, d.left)
-	defer cancel()
-	return do(ctx)
 }
 
 // find reads what the verb decides on, except for blocks: those are shared by

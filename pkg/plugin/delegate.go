@@ -70,7 +70,7 @@ func (o ownIPAM) inProcess() bool { return true }
 func (o ownIPAM) with(store datastore.Store, locked bool) *ipamplugin.Plugin {
 	return &ipamplugin.Plugin{
 		Environment: o.Environment, NotesDirectory: o.plugin.NotesDirectory,
-		Shared: &ipamplugin.Shared{Session: o.Session, Store: store, Locked: locked},
+		Shared: &ipamplugin.Shared{Session: o.Session, Store: store, Locked: locked, Early: o.early},
 	}
 }
 

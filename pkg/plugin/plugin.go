@@ -69,6 +69,11 @@ type serving struct {
 	prefix    string
 	dataplane dataplane.Dataplane
 	ipam      delegate
+	// left is what remains of the verb's time, which waiting for the IPAM lock
+	// does not take from ("where we go beyond the reference" 3).
+	left time.Duration
+	// early: the batch was read before the IPAM lock was held.
+	early bool
 	// azure is what an ADD of azure-vnet-ipam returned in this process.
 	azure *azureEndpoint
 }
@@ -79,7 +84,7 @@ func (p *Plugin) begin(call *invocation.Call) (*serving, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &serving{Session: begun, plugin: p, dataplane: p.Dataplane(begun)}
+	s := &serving{Session: begun, plugin: p, dataplane: p.Dataplane(begun), left: begun.Conf.Timeout()}
 	if s.dataplane == nil {
 		err := error(cnierr.New(cnierr.UnsupportedField,
 			"this build has no data plane for %s: only calico-ipam serves here, with another network plugin", p.GOOS))
@@ -111,10 +116,19 @@ func (s *serving) identify() error {
 	return err
 }
 
+// spend has do use what remains of the verb's time.
+func (s *serving) spend(ctx context.Context, do func(context.Context) error) error {
+	start := time.Now()
+	defer func() { s.left -= time.Since(start) }()
+	ctx, cancel := context.WithTimeout(ctx, s.left)
+	defer cancel()
+	return do(ctx)
+}
+
 // lockIPAM takes the host's IPAM lock if this process is the one that changes
-// the addresses.
+// the addresses, and does not hold it yet.
 func (s *serving) lockIPAM(ctx context.Context) {
-	if s.ipam.inProcess() {
+	if s.ipam.inProcess() && !s.Locked() {
 		s.TryLock(ctx)
 	}
 }

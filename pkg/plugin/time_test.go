@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,9 +11,11 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 
 	"calico-cni/pkg/cnierr"
+	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/datastore/memory"
 	"calico-cni/pkg/hostlock"
 	"calico-cni/pkg/invocation"
+	"calico-cni/pkg/model"
 )
 
 // TestDatastoreHangsInADD: the deadline ends the verb, 30 s more its undoing,
@@ -94,6 +97,45 @@ func TestLockIsNotObtained(t *testing.T) {
 			n.nothingLeft()
 		})
 	})
+}
+
+// TestWaitingReads: an ADD that another process keeps from the lock reads its
+// batch meanwhile, and still shares the block that the other one claims. One for
+// a certain address reads when it has the lock.
+func TestWaitingReads(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		args  string
+		early bool
+	}{
+		"any address":     {"", true},
+		"certain address": {"IP=10.77.0.7", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := newNode(t)
+			var read bool
+			n.plugin.TakeLock = func(ctx context.Context, path string) (*hostlock.Lock, error) {
+				if ctx.Err() != nil {
+					return nil, hostlock.ErrHeld
+				}
+				read = slices.ContainsFunc(n.store.Calls(), func(call memory.Call) bool {
+					return slices.Contains(call.Queries, datastore.Query(datastore.ListAffinities{Type: model.AffinityHost, Host: nodeName, Family: model.IPv4}))
+				})
+				n.plugin.TakeLock = nil
+				n.add(func(c *invocation.Call) { c.ContainerID = "other" })
+				return hostlock.Acquire(ctx, path)
+			}
+			n.store.ForgetCalls()
+			n.add(func(c *invocation.Call) { c.Args = test.args })
+			if read != test.early {
+				t.Errorf("the affinities were read before the lock was had: %v, want %v", read, test.early)
+			}
+			if blocks := n.entries(datastore.ListBlocks{Family: model.IPv4}); test.early && len(blocks) != 1 {
+				t.Errorf("%d blocks were claimed, want 1", len(blocks))
+			}
+		})
+	}
 }
 
 // TestUndoOutlastsTheDeadline: what is too slow for the verb's deadline is

@@ -86,7 +86,7 @@ func (b *batch) listEndpoints(ctx context.Context, q datastore.ListResources) (d
 		return b.endpointsOf(ctx, q.Namespace, pod, wanted)
 	}
 	var answer datastore.Answer
-	err = b.list(ctx, pods(q.Namespace), "", "", func(d document) {
+	err = b.list(ctx, pods(q.Namespace), "", func(d document) {
 		entry, ok, err := b.endpointEntry(d)
 		if err == nil && ok && wanted(entry.Key.(model.ResourceKey).Name) {
 			answer.Entries = append(answer.Entries, entry)

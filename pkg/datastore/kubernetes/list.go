@@ -19,41 +19,54 @@ import (
 // pageSize is how many objects one answer holds.
 const pageSize = "500"
 
-// page is one answer to a list.
+// page is one answer to a list: objects, or the rows of a table.
 type page struct {
 	Metadata struct {
 		Continue string `json:"continue"`
 	} `json:"metadata"`
-	Items []json.RawMessage `json:"items"`
+	Items   []json.RawMessage `json:"items"`
+	Columns []struct {
+		Format string `json:"format"`
+	} `json:"columnDefinitions"`
+	Rows []struct {
+		Cells []any `json:"cells"`
+	} `json:"rows"`
 }
 
-// list reads all pages. If the list changes so much meanwhile that the server
-// cannot go on, it begins again, once.
-func (s *Store) list(ctx context.Context, where resource, selector, accept string, each func(document)) error {
-	items, err := s.pages(ctx, where, selector, accept)
-	if errors.Is(err, errExpired) {
-		items, err = s.pages(ctx, where, selector, accept)
-	}
-	if err != nil {
-		return err
-	}
-	for _, raw := range items {
-		if d, err := parseDocument(raw); err == nil {
-			each(d)
-		}
-	}
-	return nil
-}
-
-func (s *Store) pages(ctx context.Context, where resource, selector, accept string) ([]json.RawMessage, error) {
-	query := url.Values{"limit": {pageSize}}
+// list reads all pages.
+func (s *Store) list(ctx context.Context, where resource, selector string, each func(document)) error {
+	query := url.Values{}
 	if selector != "" {
 		query.Set("labelSelector", selector)
 	}
 	if where.fields != "" {
 		query.Set("fieldSelector", where.fields)
 	}
-	var items []json.RawMessage
+	pages, err := s.pages(ctx, where, query, "")
+	for _, p := range pages {
+		for _, raw := range p.Items {
+			if d, err := parseDocument(raw); err == nil {
+				each(d)
+			}
+		}
+	}
+	return err
+}
+
+// pages reads all pages. If the list changes so much meanwhile that the server
+// cannot go on, it begins again, once.
+func (s *Store) pages(ctx context.Context, where resource, query url.Values, accept string) ([]page, error) {
+	pages, err := s.pagesOnce(ctx, where, query, accept)
+	if errors.Is(err, errExpired) {
+		pages, err = s.pagesOnce(ctx, where, query, accept)
+	}
+	return pages, err
+}
+
+func (s *Store) pagesOnce(ctx context.Context, where resource, query url.Values, accept string) ([]page, error) {
+	query = maps.Clone(query)
+	query.Set("limit", pageSize)
+	var pages []page
 	for {
 		body, err := s.send(ctx, request{
 			doing: "listing " + where.String(), verb: "list", resource: where.String(),
@@ -66,9 +79,9 @@ func (s *Store) pages(ctx context.Context, where resource, selector, accept stri
 		if err := json.Unmarshal(body, &p); err != nil {
 			return nil, fmt.Errorf("the answer is no list: %w", err)
 		}
-		items = append(items, p.Items...)
+		pages = append(pages, p)
 		if p.Metadata.Continue == "" {
-			return items, nil
+			return pages, nil
 		}
 		query = maps.Clone(query)
 		query.Set("continue", p.Metadata.Continue)
@@ -79,7 +92,7 @@ func (s *Store) pages(ctx context.Context, where resource, selector, accept stri
 // is what is flagged as deleted.
 func (b *batch) entries(ctx context.Context, where resource, selector string, like model.Key, keep func(model.Key) bool) (datastore.Answer, error) {
 	var answer datastore.Answer
-	err := b.list(ctx, where, selector, "", func(d document) {
+	err := b.list(ctx, where, selector, func(d document) {
 		entry, err := b.entry(b.group, like, d)
 		if err == nil && !deleted(entry.Value) && keep(entry.Key) {
 			answer.Entries = append(answer.Entries, entry)
@@ -135,17 +148,68 @@ func (b *batch) listBlocks(ctx context.Context, q datastore.ListBlocks) (datasto
 	return answer, err
 }
 
-// blockKeys asks for the metadata alone and goes by the names.
+// blockKeys goes by the names.
 func (b *batch) blockKeys(ctx context.Context, wanted func(model.Key) bool) (datastore.Answer, error) {
+	names, err := b.names(ctx, blocks(b.group))
+	if err != nil {
+		return datastore.Answer{}, err
+	}
 	var answer datastore.Answer
-	err := b.list(ctx, blocks(b.group), "", metadataList, func(d document) {
-		cidr, ok := model.ParseCIDRName(d.meta.Name)
+	for _, name := range names {
+		cidr, ok := model.ParseCIDRName(name)
 		if key := (model.BlockKey{CIDR: cidr}); ok && wanted(key) {
-			answer.Entries = append(answer.Entries, datastore.Entry{Key: key, Revision: d.revision()})
+			answer.Entries = append(answer.Entries, datastore.Entry{Key: key})
 		}
-	})
+	}
 	inOrder(answer.Entries)
-	return answer, err
+	return answer, nil
+}
+
+// names asks for a table, whose rows hold little more than the names: metadata
+// are ten times as long. A server that has no table for a kind sends metadata.
+func (s *Store) names(ctx context.Context, where resource) ([]string, error) {
+	pages, err := s.pages(ctx, where, url.Values{"includeObject": {"None"}}, tableOrMetadata)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, p := range pages {
+		for _, raw := range p.Items {
+			if d, err := parseDocument(raw); err == nil {
+				names = append(names, d.meta.Name)
+			}
+		}
+		inTable, err := p.namesInTable()
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, inTable...)
+	}
+	return names, nil
+}
+
+// namesInTable are the cells of the column that holds names, which the server
+// marks by its format.
+func (p page) namesInTable() ([]string, error) {
+	if len(p.Rows) == 0 {
+		return nil, nil
+	}
+	at := -1
+	for i, column := range p.Columns {
+		if column.Format == "name" {
+			at = i
+		}
+	}
+	var names []string
+	for _, row := range p.Rows {
+		if at < 0 || at >= len(row.Cells) {
+			return nil, errors.New("the answer is a table that tells no names")
+		}
+		if name, ok := row.Cells[at].(string); ok {
+			names = append(names, name)
+		}
+	}
+	return names, nil
 }
 
 func (b *batch) listHandles(ctx context.Context) (datastore.Answer, error) {

@@ -28,6 +28,8 @@ const (
 	contentPatch = "application/strategic-merge-patch+json"
 	metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 	metadataList = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	// A server answers in the first way that it knows.
+	tableOrMetadata = "application/json;as=Table;g=meta.k8s.io;v=v1," + metadataList
 )
 
 // request is one request to the API server.
