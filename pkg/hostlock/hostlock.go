@@ -15,8 +15,7 @@ var ErrHeld = errors.New("held by another process")
 type Lock struct{ file *os.File }
 
 // Acquire takes the lock at path, making the file and its directory if need
-// be. It waits until ctx ends; the error then wraps ErrHeld. If ctx has ended
-// already, it takes the lock if that is free.
+// be. It waits until ctx ends; the error then wraps ErrHeld.
 func Acquire(ctx context.Context, path string) (*Lock, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return nil, fmt.Errorf("making the directory of the lock file: %w", err)
@@ -26,16 +25,14 @@ func Acquire(ctx context.Context, path string) (*Lock, error) {
 		return nil, fmt.Errorf("opening the lock file: %w", err)
 	}
 	taken, err := try(file)
-	switch {
-	case err == nil && taken:
-		return &Lock{file: file}, nil
-	case err == nil && ctx.Err() == nil:
+	if err == nil && !taken {
 		return await(ctx, file)
-	case err == nil:
-		err = ErrHeld
 	}
-	file.Close()
-	return nil, fmt.Errorf("locking %s: %w", path, err)
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("locking %s: %w", path, err)
+	}
+	return &Lock{file: file}, nil
 }
 
 // await has a thread wait in the kernel, which wakes it the moment the lock is

@@ -56,21 +56,6 @@ func TestWaitEndsWithContext(t *testing.T) {
 	next.Release()
 }
 
-func TestNoWait(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "ipam.lock")
-	over, cancel := context.WithCancel(t.Context())
-	cancel()
-	lock, err := Acquire(over, path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lock.Release()
-	if _, err := Acquire(over, path); !errors.Is(err, ErrHeld) {
-		t.Errorf("err = %v, want ErrHeld", err)
-	}
-}
-
 func TestUnusablePath(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")

@@ -31,6 +31,8 @@ type AddressRequest struct {
 	// OncePerFamily refuses the request with ErrHandleHolds if the handle
 	// holds an address of the family.
 	OncePerFamily bool
+	// Before is as in Request.
+	Before Claims
 }
 
 // AddressQueries are the queries of AssignAddress's first read.
@@ -55,6 +57,7 @@ func (a *Allocator) AssignAddress(ctx context.Context, r AddressRequest) (netip.
 	if err := e.read(ctx, AddressQueries(r)...); err != nil {
 		return netip.Prefix{}, err
 	}
+	e.noteMissed(r.Before, r.Host, model.FamilyOf(r.Addr))
 	d := &addressAssignment{request: &r, facts: e.facts, transactional: a.store.Transactional()}
 	if err := e.run(ctx, d.decide); err != nil {
 		if undone := e.undo(ctx, r.HandleID, r.Attributes); undone != nil {
@@ -91,8 +94,9 @@ func (d *addressAssignment) decide() (decision, error) {
 		return decision{final: d.confirm()}, nil
 	}
 	family := model.FamilyOf(d.request.Addr)
-	if _, known := d.facts.answered[ownAffinities(d.request.Host, family)]; !known {
-		return decision{needs: []datastore.Query{ownAffinities(d.request.Host, family)}}, nil
+	own := ownAffinities(d.request.Host, family)
+	if _, known := d.facts.answered[own]; !known || d.facts.outdated[own] {
+		return decision{needs: []datastore.Query{own}}, nil
 	}
 	if needs := d.unread(p); len(needs) > 0 {
 		return decision{needs: needs}, nil

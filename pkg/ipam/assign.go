@@ -41,11 +41,7 @@ func (a *Allocator) Assign(ctx context.Context, r Request) (Result, error) {
 	if err := e.read(ctx, AssignQueries(r)...); err != nil {
 		return Result{}, err
 	}
-	if r.Early {
-		for _, family := range r.families() {
-			e.facts.outdated[ownAffinities(r.Host, family)] = true
-		}
-	}
+	e.noteMissed(r.Before, r.Host, r.families()...)
 	d := &assignment{request: &r, facts: e.facts, transactional: a.store.Transactional()}
 	err := e.run(ctx, d.decide)
 	e.storeChecked()

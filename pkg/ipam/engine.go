@@ -32,6 +32,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Checked remembers pools between calls; nil: nothing does.
 	Checked CheckedPools
+	// Claimed remembers what the host has claimed lately; nil: nothing does.
+	Claimed ClaimedBlocks
 }
 
 // Allocator gives out addresses from the blocks of a datastore. It is safe for
@@ -41,13 +43,14 @@ type Allocator struct {
 	now     func() time.Time
 	log     *slog.Logger
 	checked CheckedPools
+	claimed ClaimedBlocks
 	// pause waits before a decision is taken again.
 	pause func(ctx context.Context, round int) error
 }
 
 // New returns an allocator on a store.
 func New(store datastore.Store, o Options) *Allocator {
-	a := &Allocator{store: store, now: o.Now, log: o.Logger, checked: o.Checked, pause: wait}
+	a := &Allocator{store: store, now: o.Now, log: o.Logger, checked: o.Checked, claimed: o.Claimed, pause: wait}
 	if a.now == nil {
 		a.now = time.Now
 	}
@@ -150,6 +153,7 @@ func wait(ctx context.Context, round int) error {
 // that the facts have changed and the decision has to be taken again: a guard
 // did not hold, or the answer was lost and the outcome had to be looked up.
 func (e *engine) write(ctx context.Context, p *plan) error {
+	e.noteClaims(p)
 	if !e.store.Transactional() {
 		return e.writeInSequence(ctx, p)
 	}

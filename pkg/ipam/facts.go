@@ -38,7 +38,9 @@ type facts struct {
 	handles    map[string]object[model.Handle]
 	census     *census
 	answered   map[datastore.Query]datastore.Answer
-	// outdated answers may lack what this host has claimed since.
+	// missed are blocks that other processes of this host have claimed since its
+	// affinities were read, and outdated are the answers that lack them.
+	missed   map[netip.Prefix]bool
 	outdated map[datastore.Query]bool
 	walks    map[model.Family]*walk
 	// obtained are addresses that this verb has already written; surplus is
@@ -59,6 +61,7 @@ func newFacts(now time.Time, host string) *facts {
 		handles:      map[string]object[model.Handle]{},
 		census:       newCensus(),
 		answered:     map[datastore.Query]datastore.Answer{},
+		missed:       map[netip.Prefix]bool{},
 		outdated:     map[datastore.Query]bool{},
 		walks:        map[model.Family]*walk{},
 		obtained:     map[netip.Prefix][]netip.Addr{},
@@ -120,6 +123,9 @@ func (f *facts) learnAnswer(query datastore.Query, answer datastore.Answer) {
 	case datastore.Get:
 		if len(answer.Entries) == 0 {
 			f.learnAbsent(q.Key)
+		}
+		if key, ok := q.Key.(model.AffinityKey); ok {
+			delete(f.missed, key.CIDR)
 		}
 	case datastore.ListAffinities:
 		f.forgetAffinities(q)

@@ -47,11 +47,9 @@ type Request struct {
 	// OncePerFamily refuses the request with ErrHandleHolds if the handle
 	// holds an address of a family asked for.
 	OncePerFamily bool
-	// Early says that the first read may be answered with what was true before
-	// other processes of the host had their turn. It serves for taking an address
-	// of a block that the host had then; before anything else, the host's
-	// affinities are read again.
-	Early bool
+	// Before is what the host had claimed (ClaimedBlocks) when the first read was
+	// sent, if that was before it was this process's turn; nil: it was not.
+	Before Claims
 }
 
 func (r *Request) count(family model.Family) int {

@@ -65,9 +65,12 @@ func (s *search) run() error {
 	if err := s.choosePools(); err != nil {
 		return err
 	}
+	if s.catchUp(); s.waiting() {
+		return nil
+	}
 	s.useOwn()
-	if own := ownAffinities(s.facts.host, s.family); s.remaining() > 0 && !s.waiting() && s.facts.outdated[own] {
-		s.needs = append(s.needs, own)
+	if s.remaining() > 0 && !s.waiting() && s.outdated() {
+		return nil
 	}
 	for s.remaining() > 0 && !s.waiting() {
 		if s.draft.full() {

@@ -34,7 +34,7 @@ func (p *Plugin) Add(ctx context.Context, call *invocation.Call) (err error) {
 	if err := s.Connect(openCtx); err != nil {
 		return err
 	}
-	if err := s.readEarly(openCtx); err != nil {
+	if err := s.prepare(openCtx); err != nil {
 		return connect.Explain(err)
 	}
 	s.writeNote()
@@ -62,9 +62,8 @@ type assigned struct {
 }
 
 // AddQueries is what Add reads first, so that the network plugin can read it
-// together with what it needs itself. It is empty if the call cannot be served;
-// Add then says why. It is empty too if the lock is not held yet and the call
-// is for an address that may depend on who held it.
+// together with what it needs itself. It is empty if the call cannot be
+// served; Add then says why.
 func (p *Plugin) AddQueries(call *invocation.Call) []datastore.Query {
 	s, err := p.begin(call)
 	if err != nil {
@@ -74,31 +73,35 @@ func (p *Plugin) AddQueries(call *invocation.Call) []datastore.Query {
 	if err != nil {
 		return nil
 	}
-	_, wanted, _ := s.Args.Address() // which addQueries has read
-	if s.early() && (wanted || s.mayRunMachine()) {
-		return nil
-	}
 	if s.mayRunMachine() {
 		return append(queries, s.podQuery(), datastore.Get{Key: model.IPAMConfigKey{}})
 	}
 	return queries
 }
 
-// readEarly uses the time that another process of this host holds the lock for
-// the first batch. In one process the network plugin has seen to that.
-func (s *serving) readEarly(ctx context.Context) error {
-	if s.plugin.Shared != nil || !s.LockAtOnce() || s.LabelsPending() || s.mayRunMachine() {
+// prepare is what the network plugin sees to if this one runs in its process.
+// It reads the first batch before it is this process's turn: who holds the lock
+// makes all others wait, and an API server takes its time to answer a list while
+// objects change.
+func (s *serving) prepare(ctx context.Context) error {
+	if s.plugin.Shared != nil {
 		return nil
 	}
-	if _, wanted, err := s.Args.Address(); err != nil || wanted {
-		return err
+	if s.LabelsPending() {
+		if err := s.underLock(ctx, s.LabelAffinities); err != nil {
+			return err
+		}
+	}
+	if s.mayRunMachine() {
+		return nil
 	}
 	queries, err := s.addQueries()
 	if err != nil {
 		return err
 	}
+	defer s.Reading(ctx)()
+	s.before = RecentClaims(s.Session)
 	_, s.Store, err = datastore.Prefetch(ctx, s.Store, nil, queries)
-	s.ahead = err == nil
 	return err
 }
 
@@ -129,12 +132,6 @@ func (s *serving) validate() error {
 
 // assign takes the addresses. On error nothing of this call stays taken.
 func (s *serving) assign(ctx context.Context) (assigned, error) {
-	// In one process the network plugin has seen to the labels.
-	if s.plugin.Shared == nil {
-		if err := s.LabelAffinities(ctx); err != nil {
-			return assigned{}, err
-		}
-	}
 	if s.mayRunMachine() {
 		if err := s.recognize(ctx); err != nil {
 			return assigned{}, err
@@ -212,7 +209,7 @@ func (s *serving) request() (ipam.Request, error) {
 	request := ipam.Request{
 		Host: s.ID.Node, HandleID: s.handleID(), Attributes: s.attributes(), Use: model.UseWorkload,
 		RequireStrictAffinity: s.needsStrictAffinity(), OncePerFamily: s.machine != nil,
-		Early: s.early(),
+		Before: s.before,
 	}
 	request.Count4, request.Count6 = count(s.families(), model.IPv4), count(s.families(), model.IPv6)
 	if request.Count4+request.Count6 == 0 {
@@ -256,6 +253,7 @@ func (s *serving) addressRequest(addr netip.Addr) ipam.AddressRequest {
 	request := ipam.AddressRequest{
 		Addr: addr, Host: s.ID.Node, HandleID: s.handleID(), Attributes: s.attributes(),
 		Use: model.UseWorkload, RequireStrictAffinity: s.needsStrictAffinity(), OncePerFamily: s.machine != nil,
+		Before: s.before,
 	}
 	if s.windows() {
 		request.Reserve = ipam.WindowsReservation()

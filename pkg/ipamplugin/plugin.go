@@ -27,8 +27,9 @@ type Shared struct {
 	// Locked is true while the network plugin holds the host's IPAM lock, or
 	// goes on without it. The verb's deadline then runs already.
 	Locked bool
-	// Early is true if Store's answers are from before the lock was held.
-	Early bool
+	// Before is what the host had claimed before Store was asked, if that was
+	// before the lock was held.
+	Before ipam.Claims
 }
 
 // DefaultNotesDirectory is where attachment notes are on an operating system.
@@ -45,8 +46,9 @@ type serving struct {
 	plugin *Plugin
 	// machine is the virtual machine that the pod runs, if ADD found one.
 	machine *kubevirt.Machine
-	// ahead is true if readEarly has read.
-	ahead bool
+	// before is what the host had claimed before ADD read its batch, if that was
+	// before the lock was held.
+	before ipam.Claims
 }
 
 // begin reads the configuration and identifies the workload. The datastore is
@@ -57,7 +59,7 @@ func (p *Plugin) begin(call *invocation.Call) (*serving, error) {
 		if err != nil {
 			return nil, err
 		}
-		return &serving{Session: joined, plugin: p}, nil
+		return &serving{Session: joined, plugin: p, before: p.Shared.Before}, nil
 	}
 	begun, err := session.Begin(p.Environment, "calico-ipam", call)
 	if err != nil {
@@ -73,12 +75,6 @@ func (p *Plugin) begin(call *invocation.Call) (*serving, error) {
 // locked reports whether the network plugin has seen to the lock.
 func (s *serving) locked() bool { return s.plugin.Shared != nil && s.plugin.Shared.Locked }
 
-// early reports whether what was read first may lack what other processes of
-// this host did before the lock was held.
-func (s *serving) early() bool {
-	return s.ahead || s.plugin.Shared != nil && s.plugin.Shared.Early
-}
-
 // underLock runs do under the host's IPAM lock with the verb's deadline, which
 // begins when the lock is held. The network plugin's deadline runs already: it
 // may be that of undoing, which the verb's must not shorten.
@@ -86,9 +82,7 @@ func (s *serving) underLock(ctx context.Context, do func(context.Context) error)
 	if s.locked() {
 		return do(ctx)
 	}
-	if !s.Locked() {
-		s.TryLock(ctx)
-	}
+	s.TryLock(ctx)
 	defer s.Unlock()
 	if s.plugin.Shared != nil {
 		return do(ctx)
@@ -99,7 +93,7 @@ func (s *serving) underLock(ctx context.Context, do func(context.Context) error)
 }
 
 func (s *serving) allocatorOn(store datastore.Store) *ipam.Allocator {
-	return ipam.New(store, ipam.Options{Now: s.Now, Logger: s.Log, Checked: s.checkedPools()})
+	return ipam.New(store, ipam.Options{Now: s.Now, Logger: s.Log, Checked: s.checkedPools(), Claimed: claimedBlocksOf(s.Session)})
 }
 
 func (s *serving) allocator() *ipam.Allocator { return s.allocatorOn(s.Store) }

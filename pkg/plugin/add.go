@@ -72,18 +72,16 @@ func (p *Plugin) Add(ctx context.Context, call *invocation.Call) (err error) {
 	return nil
 }
 
-// serve is everything that is undone if it fails or panics. An ADD that has to
-// wait for the IPAM lock reads its batch meanwhile: the API server answers lists
-// at its leisure while objects change, and who holds the lock makes all others
-// wait.
+// serve is everything that is undone if it fails or panics. The batch is read
+// before the IPAM lock is taken: who holds that makes all others wait, and an
+// API server takes its time to answer a list while objects change. What others
+// claim meanwhile they note.
 func (a *addition) serve(ctx context.Context) error {
-	busy := a.ipam.inProcess() && a.LockAtOnce()
 	if err := a.spend(ctx, a.Connect); err != nil {
 		return err
 	}
-	a.early = busy && !a.LabelsPending()
-	if !a.early {
-		a.lockIPAM(ctx)
+	if err := a.labelAffinities(ctx); err != nil {
+		return err
 	}
 	if err := a.spend(ctx, a.find); err != nil {
 		return err
@@ -155,9 +153,8 @@ func (a *addition) prepare(ctx context.Context) error {
 
 // find reads the batch.
 func (a *addition) find(ctx context.Context) error {
-	if err := a.labelAffinities(ctx); err != nil {
-		return err
-	}
+	defer a.Reading(ctx)()
+	a.claimed = a.ipam.recent()
 	var err error
 	a.ipamStore, err = a.look(ctx, a.ipam.queries(&a.ipamCall))
 	return err
@@ -195,10 +192,17 @@ func (a *addition) labelAffinities(ctx context.Context) error {
 	if !a.ipam.inProcess() || !a.LabelsPending() {
 		return nil
 	}
-	if err := a.serving.ready(ctx); err != nil {
-		return err
+	a.lockIPAM(ctx)
+	defer a.Unlock()
+	if !a.LabelsPending() {
+		return nil // another process has seen to it meanwhile
 	}
-	return a.LabelAffinities(ctx)
+	return a.spend(ctx, func(ctx context.Context) error {
+		if err := a.serving.ready(ctx); err != nil {
+			return err
+		}
+		return a.LabelAffinities(ctx)
+	})
 }
 
 // connect has the data plane connect the pod and records the endpoint.

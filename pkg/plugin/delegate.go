@@ -12,6 +12,7 @@ import (
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/datastore"
 	"calico-cni/pkg/invocation"
+	"calico-cni/pkg/ipam"
 	"calico-cni/pkg/ipamplugin"
 	"calico-cni/pkg/netconf"
 )
@@ -23,6 +24,8 @@ type delegate interface {
 	// queries is what the verb of the call reads first, if it runs in this
 	// process.
 	queries(call *invocation.Call) []datastore.Query
+	// recent is what this host has claimed lately, if that matters here.
+	recent() ipam.Claims
 	// run carries out the verb of the call. store is the connection that a
 	// plugin in this process shares; locked says that the IPAM lock is held.
 	run(ctx context.Context, call *invocation.Call, store datastore.Store, locked bool) (types.Result, error)
@@ -70,7 +73,7 @@ func (o ownIPAM) inProcess() bool { return true }
 func (o ownIPAM) with(store datastore.Store, locked bool) *ipamplugin.Plugin {
 	return &ipamplugin.Plugin{
 		Environment: o.Environment, NotesDirectory: o.plugin.NotesDirectory,
-		Shared: &ipamplugin.Shared{Session: o.Session, Store: store, Locked: locked, Early: o.early},
+		Shared: &ipamplugin.Shared{Session: o.Session, Store: store, Locked: locked, Before: o.claimed},
 	}
 }
 
@@ -84,6 +87,8 @@ func (o ownIPAM) queries(call *invocation.Call) []datastore.Query {
 	}
 	return nil
 }
+
+func (o ownIPAM) recent() ipam.Claims { return ipamplugin.RecentClaims(o.Session) }
 
 func (o ownIPAM) run(ctx context.Context, call *invocation.Call, store datastore.Store, locked bool) (types.Result, error) {
 	plugin := o.with(store, locked)
@@ -107,6 +112,8 @@ type executedIPAM struct {
 }
 
 func (executedIPAM) inProcess() bool { return false }
+
+func (executedIPAM) recent() ipam.Claims { return nil }
 
 func (executedIPAM) queries(*invocation.Call) []datastore.Query { return nil }
 

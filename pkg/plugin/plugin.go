@@ -8,6 +8,7 @@ import (
 	"calico-cni/pkg/cnierr"
 	"calico-cni/pkg/dataplane"
 	"calico-cni/pkg/invocation"
+	"calico-cni/pkg/ipam"
 	"calico-cni/pkg/session"
 	"calico-cni/pkg/workload"
 )
@@ -72,8 +73,8 @@ type serving struct {
 	// left is what remains of the verb's time, which waiting for the IPAM lock
 	// does not take from ("where we go beyond the reference" 3).
 	left time.Duration
-	// early: the batch was read before the IPAM lock was held.
-	early bool
+	// claimed is what this host had claimed before ADD read its batch.
+	claimed ipam.Claims
 	// azure is what an ADD of azure-vnet-ipam returned in this process.
 	azure *azureEndpoint
 }
@@ -126,9 +127,9 @@ func (s *serving) spend(ctx context.Context, do func(context.Context) error) err
 }
 
 // lockIPAM takes the host's IPAM lock if this process is the one that changes
-// the addresses, and does not hold it yet.
+// the addresses.
 func (s *serving) lockIPAM(ctx context.Context) {
-	if s.ipam.inProcess() && !s.Locked() {
+	if s.ipam.inProcess() {
 		s.TryLock(ctx)
 	}
 }

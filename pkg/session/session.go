@@ -212,26 +212,19 @@ func (s *Session) Lock(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	err := s.take(ctx)
+	take := s.TakeLock
+	if take == nil {
+		take = hostlock.Acquire
+	}
+	lock, err := take(ctx, s.Conf.IPAMLockFile)
 	if errors.Is(err, hostlock.ErrHeld) {
 		return cnierr.New(cnierr.LockNotObtained, "taking the IPAM lock: %w; look for a process that was stopped while it held it", err)
 	}
 	if err != nil {
 		return cnierr.New(cnierr.LockNotObtained, "taking the IPAM lock: %w; see to it that the file can be made", err)
 	}
+	s.lock = lock
 	return nil
-}
-
-func (s *Session) take(ctx context.Context) error {
-	take := s.TakeLock
-	if take == nil {
-		take = hostlock.Acquire
-	}
-	lock, err := take(ctx, s.Conf.IPAMLockFile)
-	if err == nil {
-		s.lock = lock
-	}
-	return err
 }
 
 // TryLock is Lock for a verb that goes on without it.
@@ -240,15 +233,6 @@ func (s *Session) TryLock(ctx context.Context) {
 		s.Log.Warn("going on without the IPAM lock, which only reduces contention", "error", err)
 		s.unlocked = true
 	}
-}
-
-// LockAtOnce takes the lock if that is free, and reports whether another
-// process holds it: a verb then has time to read what does not depend on that
-// one, before it tries again.
-func (s *Session) LockAtOnce() (busy bool) {
-	over, cancel := context.WithCancel(context.Background())
-	cancel()
-	return errors.Is(s.take(over), hostlock.ErrHeld)
 }
 
 // Locked reports whether the session holds the IPAM lock, or goes on without
