@@ -13,9 +13,12 @@ build:
 demo: setup build
 	@test/demo/run
 
-# The run is kept for "make rows". Servers and namespaces are the tests' own.
+# The run is kept for "make rows". Servers and namespaces are the tests' own. The
+# executables for Windows run under Wine, which mostly waits, beside the others.
 test: setup build
-	@scripts/test ./...
+	@scripts/setup $(WINE)
+	@GOOS=windows GOARCH=amd64 scripts/build dist/windows-amd64
+	@scripts/test -tags wine -timeout=15m ./...
 
 # What nodes of a cluster need beside the usual.
 NODE := containerd:containerd runc:runc iptables:iptables nsenter:util-linux
@@ -61,7 +64,7 @@ MINUTES := 20
 soak: setup build
 	@scripts/soak $(MINUTES)
 
-# The executables for Windows under Wine, against a simulated HNS.
+# Only the executables for Windows under Wine, against a simulated HNS.
 test-windows: setup
 	@scripts/setup $(WINE)
 	@GOOS=windows GOARCH=amd64 scripts/build dist/windows-amd64

@@ -59,12 +59,17 @@ func startEtcd() (*etcdServer, error) {
 	if err != nil {
 		return nil, err
 	}
+	e := etcdOn(server)
+	return e, errors.Join(e.data.put(clusterObjects()), e.data.nodes(node))
+}
+
+func etcdOn(server *etcdtest.Server) *etcdServer {
 	e := &etcdServer{server: server, data: &cluster{}}
 	e.data.open = func(ctx context.Context) (datastore.Store, error) {
 		return etcdstore.Open(ctx, etcdstore.Options{Endpoints: []string{server.Endpoint}})
 	}
 	e.data.nodes = func(names ...string) error { return e.data.put(nodesNamed(names...)) }
-	return e, errors.Join(e.data.put(clusterObjects()), e.data.nodes(node))
+	return e
 }
 
 func nodesNamed(names ...string) datastore.Step {

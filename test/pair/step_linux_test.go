@@ -127,7 +127,7 @@ func (s *stopped) kill(t *testing.T) {
 
 // beside runs a call while the stopped process stands, and lets that one go on
 // as soon as the call has ended or is seen to wait for a lock that the stopped
-// one holds: asking for the same lock again and again.
+// one holds: asking to be woken when it is free, or asking again and again.
 func (h *host) beside(t *testing.T, s *stopped, c call) outcome {
 	t.Helper()
 	defer s.proceed()
@@ -141,7 +141,7 @@ func (h *host) beside(t *testing.T, s *stopped, c call) outcome {
 			clear(asked)
 			return 0
 		}
-		if asked[call.Path]++; asked[call.Path] == waiting {
+		if asked[call.Path]++; call.Waits || asked[call.Path] == waiting {
 			s.proceed()
 		}
 		return 0

@@ -18,6 +18,8 @@ type Call struct {
 	Path string
 	// Exclusive is true for a flock that only one process can have.
 	Exclusive bool
+	// Waits is true for a flock that returns only when it has the lock.
+	Waits bool
 	// Message is the netlink request of a sendto.
 	Message []byte
 	// Ended is closed when the gated process is no more.
@@ -78,6 +80,7 @@ func describe(n notification) Call {
 		call.Message = memory(proc+"mem", n.Data.Args[1], n.Data.Args[2])
 	case "flock":
 		call.Exclusive = n.Data.Args[1]&unix.LOCK_EX != 0
+		call.Waits = n.Data.Args[1]&unix.LOCK_NB == 0
 	}
 	return call
 }
