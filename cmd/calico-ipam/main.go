@@ -5,15 +5,13 @@ package main
 import (
 	"context"
 	"os"
-	"runtime"
 
 	"calico-cni/pkg/entry"
 	"calico-cni/pkg/invocation"
+	_ "calico-cni/pkg/shortlived"
 )
 
 func main() {
-	// A plugin lives for milliseconds: more threads only cost their creation.
-	runtime.GOMAXPROCS(1)
 	os.Exit(run())
 }
 

@@ -15,11 +15,10 @@ import (
 	"calico-cni/pkg/invocation"
 	"calico-cni/pkg/ipamplugin"
 	"calico-cni/pkg/plugin"
+	_ "calico-cni/pkg/shortlived"
 )
 
 func main() {
-	// A plugin lives for milliseconds: more threads only cost their creation.
-	runtime.GOMAXPROCS(1)
 	// Namespaces belong to threads.
 	runtime.LockOSThread()
 	os.Exit(run(context.Background(), os.Args))

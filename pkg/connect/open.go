@@ -34,6 +34,8 @@ type Connection struct {
 	// CredentialsEnd is when they end; zero: they do not, or there are none.
 	Credentials    string
 	CredentialsEnd time.Time
+	// Writable fails if nothing could be written now; nil: only a write tells.
+	Writable func() error
 	// Warnings are about the datastore's content.
 	Warnings []string
 }
@@ -124,7 +126,7 @@ func openEmbedded(ctx context.Context, settings netconf.EmbeddedSettings, node s
 	if err != nil {
 		return Connection{}, err
 	}
-	return Connection{Store: store, Embedded: true, Warnings: warnings}, nil
+	return Connection{Store: store, Embedded: true, Writable: store.Writable, Warnings: warnings}, nil
 }
 
 func inspectEmbedded(_ context.Context, settings netconf.EmbeddedSettings, _ string) (Connection, error) {

@@ -34,8 +34,8 @@ func (p *Plugin) Status(ctx context.Context, call *invocation.Call) (err error) 
 			return NotAvailable(err)
 		}
 	}
-	if err := s.CheckCredentials(); err != nil {
-		return err
+	if err := s.CheckAccess(); err != nil {
+		return NotAvailable(err)
 	}
 	if !s.hinted() {
 		return nil

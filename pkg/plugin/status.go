@@ -59,8 +59,8 @@ func (s *serving) status(ctx context.Context) error {
 	if err := ready(answers[0]); err != nil {
 		return ipamplugin.NotAvailable(err)
 	}
-	if err := s.CheckCredentials(); err != nil {
-		return err
+	if err := s.CheckAccess(); err != nil {
+		return ipamplugin.NotAvailable(err)
 	}
 	if call.Stdin, err = s.ipamDocument(); err != nil {
 		return err

@@ -66,6 +66,7 @@ type Session struct {
 	credentialsEnd time.Time
 
 	labelAffinities func(ctx context.Context, host string) (int, error)
+	writable        func() error
 
 	// joined is true if another plugin's session reports what there is to tell,
 	// quiet if another process warns of the same configuration.
@@ -174,7 +175,7 @@ func (s *Session) Connect(ctx context.Context) error {
 		return err
 	}
 	s.Store, s.Embedded, s.API, s.labelAffinities = connection.Store, connection.Embedded, connection.API, connection.LabelAffinities
-	s.credentials, s.credentialsEnd = connection.Credentials, connection.CredentialsEnd
+	s.credentials, s.credentialsEnd, s.writable = connection.Credentials, connection.CredentialsEnd, connection.Writable
 	if s.Call.Verb == invocation.GC && connection.Unlimit != nil {
 		connection.Unlimit()
 	}
@@ -191,9 +192,14 @@ func (s *Session) Connect(ctx context.Context) error {
 // ("where we go beyond the reference" 1).
 const credentialsReserve = 5 * time.Minute
 
-// CheckCredentials fails with code 50 if the credentials for the datastore end
-// within 5 min.
-func (s *Session) CheckCredentials() error {
+// CheckAccess fails if the datastore, though it answers, could not be written, or
+// not for long: with code 50 if the credentials for it end within 5 min.
+func (s *Session) CheckAccess() error {
+	if s.writable != nil {
+		if err := s.writable(); err != nil {
+			return err
+		}
+	}
 	if s.credentialsEnd.IsZero() || s.Now().Add(credentialsReserve).Before(s.credentialsEnd) {
 		return nil
 	}

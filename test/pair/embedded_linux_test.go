@@ -92,10 +92,13 @@ func TestEmbeddedFile(t *testing.T) {
 	t.Run("read-only disk", func(t *testing.T) {
 		t.Parallel()
 		b := newBroken(t)
-		b.refuses(t, cnierr.DatastoreRefused, func(c call) call {
+		readOnly := func(c call) call {
 			c.readOnly = true
 			return c
-		})
+		}
+		b.refuses(t, cnierr.DatastoreRefused, readOnly)
+		b.run(t, readOnly(hostVerb(t, "STATUS", b.conf))).fails(t, cnierr.NotAvailable, datastoreFile, "must be writable")
+		b.run(t, hostVerb(t, "STATUS", b.conf)).succeeds(t)
 		b.del(t, b.present, b.conf)
 		b.nothingLeft(t)
 	})

@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"fmt"
+	"os"
 	"strconv"
 
 	bolt "go.etcd.io/bbolt"
@@ -21,6 +22,19 @@ func (s *Store) Transactional() bool { return true }
 
 // Close implements datastore.Store; between two calls nothing is open.
 func (s *Store) Close() error { return nil }
+
+// Writable fails if the file can be read only, as on a disk that was mounted
+// again after an error. It changes nothing.
+func (s *Store) Writable() error {
+	handle, err := os.OpenFile(s.file.path, os.O_RDWR, 0)
+	if err == nil {
+		err = handle.Close()
+	}
+	if err != nil {
+		return s.file.unavailable("looking whether anything could be written", err)
+	}
+	return nil
+}
 
 // Read implements datastore.Store with one read transaction.
 func (s *Store) Read(ctx context.Context, queries ...datastore.Query) ([]datastore.Answer, error) {

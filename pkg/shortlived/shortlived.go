@@ -1,0 +1,9 @@
+package shortlived
+
+import "runtime"
+
+func init() {
+	// More threads only cost their creation.
+	runtime.GOMAXPROCS(1)
+	calmMonitor()
+}
