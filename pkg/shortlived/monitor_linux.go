@@ -8,8 +8,9 @@ const slack = "200000"
 // calmMonitor lets the Go runtime's monitor sleep longer. Its thread looks
 // every 20 µs for others that hang in a system call, which takes a fifth of a
 // start (docs/performance.md); a fifth of a millisecond later is early enough for
-// that. The monitor is the one thread beside ours: those that come later have
-// the slack of the thread that makes them, see timerslack_ns in proc_pid(5).
+// that. Beside our thread there are only the monitor and idle ones so early;
+// those that come later have the slack of the thread that makes them, see
+// timerslack_ns in proc_pid(5).
 //
 // It is best effort: without CAP_SYS_NICE or /proc all stays as it was.
 func calmMonitor() {
